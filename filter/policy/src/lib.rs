@@ -4,4 +4,7 @@
 //! a port trait, and what is to be done goes out as a value.
 #![forbid(unsafe_code)]
 
+pub mod config;
+pub mod ids;
+pub mod keys;
 pub mod tokens;
