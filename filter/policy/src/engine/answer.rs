@@ -46,9 +46,15 @@ impl Engine {
         match &mut request.phase {
             Phase::Running { since, answer } => {
                 answer.status = Some(status);
-                answer.watch = event_stream.then(FirstEvent::default);
+                if event_stream {
+                    answer.watch = FirstEvent::default();
+                } else {
+                    // The head of such an answer comes with the whole of it.
+                    answer.first_token = Some(now.mono);
+                }
                 let since = *since;
-                Some(Stamp { headers: stamp(request, since, event_stream, now.mono), watch: true })
+                let headers = stamp(request, since, event_stream, now.mono);
+                Some(Stamp { headers, watch: event_stream })
             }
             // A timer of Envoy's own, or another filter, answered a request the gate still held.
             Phase::Reading | Phase::Waiting { .. } => {
@@ -76,10 +82,7 @@ impl Engine {
     pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> bool {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let Phase::Running { answer, .. } = &mut request.phase else { return false };
-        let begun = match &mut answer.watch {
-            Some(watch) => watch.feed(chunk),
-            None => !chunk.is_empty(),
-        };
+        let begun = answer.watch.feed(chunk);
         if begun && answer.first_token.is_none() {
             answer.first_token = Some(now.mono);
         }
