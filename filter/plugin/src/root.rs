@@ -41,7 +41,7 @@ impl Context for Root {}
 impl RootContext for Root {
     fn on_configure(&mut self, _: usize) -> bool {
         let text = host::buffer(Buffer::PluginConfiguration, usize::MAX).unwrap_or_default();
-        let policy = match Policy::from_json(&text) {
+        let policy = match Policy::from_configuration(&text) {
             Ok(policy) => policy,
             Err(faults) => {
                 log::error!("the policy is refused, {} fault(s):", faults.len());
