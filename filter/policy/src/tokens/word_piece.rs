@@ -2,6 +2,7 @@
 
 mod feature;
 mod scan;
+mod script;
 
 use super::TokenCounter;
 use feature::{Feature, UNIT};

@@ -29,121 +29,115 @@ macro_rules! features {
 
 features! {
     /// A word after a blank.
-    WordSpaced = 974,
+    WordSpaced = 1034,
     /// A word right after a single punctuation mark.
-    WordMarked = 1546,
+    WordMarked = 1467,
     /// A word at the start of a line, or after digits or a run of punctuation.
-    WordBare = 1046,
+    WordBare = 1004,
     /// A further part of a word in camel case.
-    WordInner = 738,
-    /// Letters past the fourth of a word after a blank.
-    SpacedOver4 = 43,
-    /// Letters past the sixth.
+    WordInner = 1021,
+    /// Letters past the sixth of a word after a blank.
     SpacedOver6 = 0,
-    /// Letters past the ninth.
-    SpacedOver9 = 77,
+    /// Letters past the tenth.
+    SpacedOver10 = 148,
     /// Letters past the thirteenth.
-    SpacedOver13 = 710,
+    SpacedOver13 = 628,
     /// Letters past the fourth of any other word.
-    OtherOver4 = 6,
+    OtherOver4 = 24,
     /// Letters past the sixth.
-    OtherOver6 = 119,
+    OtherOver6 = 0,
     /// Letters past the ninth.
-    OtherOver9 = 170,
-    /// Letters past the thirteenth.
-    OtherOver13 = 493,
+    OtherOver9 = 199,
     /// A part in capitals.
-    Capitals = 1372,
+    Capitals = 1541,
     /// Its letters past the second.
-    CapitalsOver2 = 228,
-    /// A Western or Central European letter beyond ASCII.
-    Accent = 2256,
+    CapitalsOver2 = 195,
+    /// A word within reach of an accented letter, which costs this much more.
+    NearAccent = 116,
+    /// Its letters past the fourth.
+    NearAccentOver4 = 176,
+    /// A Western European letter beyond ASCII.
+    Accent = 100,
+    /// One of Central Europe, Turkey and others.
+    AccentCentral = 1994,
     /// A Vietnamese letter or a combining mark.
-    AccentFar = 0,
+    AccentFar = 388,
     /// Up to three digits.
-    Digits = 1016,
+    Digits = 1005,
     /// A blank that joins nothing: before a digit, a hanzi, kana or the end.
-    BlankAlone = 1042,
+    BlankAlone = 963,
     /// Two or more blanks.
-    Blanks = 903,
+    Blanks = 850,
     /// White space up to a line break.
-    LineBreaks = 1431,
+    LineBreaks = 1259,
     /// Line breaks that a run of punctuation takes along.
-    MarkedLineBreaks = 327,
+    MarkedLineBreaks = 316,
     /// A carriage return.
-    CarriageReturn = 0,
+    CarriageReturn = 1024,
     /// A run of ASCII punctuation.
-    Marks = 984,
+    Marks = 1049,
     /// A mark that differs from the one before it.
-    MarkChange = 18,
+    MarkChange = 29,
     /// The same past the third.
-    MarkChangeOver3 = 1166,
+    MarkChangeOver3 = 1068,
     /// A mark equal to the one before it, as long as the run is short.
-    MarkRepeat = 381,
+    MarkRepeat = 294,
     /// Many more of one character.
-    LongRun = 8645,
+    LongRun = 1024,
     /// A control character.
-    Control = 0,
+    Control = 1024,
     /// A run of hanzi.
-    HanRun = 0,
+    HanRun = 163,
     /// A hanzi.
-    Han = 495,
-    /// A run of hiragana.
-    HiraganaRun = 0,
+    Han = 492,
     /// A hiragana.
-    Hiragana = 517,
+    Hiragana = 475,
     /// A run of katakana.
-    KatakanaRun = 1942,
+    KatakanaRun = 2435,
     /// A katakana.
-    Katakana = 348,
+    Katakana = 301,
     /// A run of Hangul.
-    HangulRun = 854,
+    HangulRun = 686,
     /// A Hangul syllable.
-    Hangul = 521,
-    /// A run of Cyrillic letters.
-    CyrillicRun = 2254,
-    /// A Cyrillic letter.
-    Cyrillic = 0,
-    /// A run of Greek letters.
-    GreekRun = 1430,
+    Hangul = 573,
+    /// A run of Cyrillic letters in Russian.
+    RussianRun = 571,
+    /// A Cyrillic letter in Russian.
+    Russian = 205,
+    /// A run of Cyrillic letters in another language.
+    CyrillicRun = 711,
+    /// A Cyrillic letter in another language.
+    Cyrillic = 340,
+    /// What a capital in Cyrillic costs more.
+    CyrillicCapital = 569,
     /// A Greek letter.
-    Greek = 297,
-    /// A run of Arabic letters.
-    ArabicRun = 0,
+    Greek = 541,
     /// An Arabic letter.
-    Arabic = 433,
-    /// A run of Hebrew letters.
-    HebrewRun = 2289,
+    Arabic = 430,
     /// A Hebrew letter.
-    Hebrew = 0,
-    /// A run of Indic letters and signs.
-    IndicRun = 0,
-    /// An Indic letter or sign.
-    Indic = 616,
-    /// A run of Thai, Lao, Burmese or Khmer.
-    ThaiRun = 118,
-    /// A letter or sign of these.
-    Thai = 354,
-    /// A run of any other letters.
-    OtherLetterRun = 6416,
+    Hebrew = 558,
+    /// A letter or sign of Devanagari.
+    Devanagari = 689,
+    /// One of Bengali or Tamil.
+    Bengali = 562,
+    /// One of the other Indic scripts.
+    Indic = 918,
+    /// One of Thai.
+    Thai = 363,
+    /// An Armenian or Georgian letter.
+    Caucasian = 765,
     /// Any other letter.
-    OtherLetter = 0,
-    /// A run of typographic marks.
-    GeneralMarkRun = 0,
+    OtherLetter = 1149,
     /// A typographic quote, dash or the like.
-    GeneralMark = 1340,
-    /// A run of Chinese or Japanese punctuation.
-    WideMarkRun = 0,
+    GeneralMark = 1394,
     /// Chinese or Japanese punctuation, or a full-width form.
-    WideMark = 1148,
-    /// A run of symbols.
-    SymbolRun = 1431,
+    WideMark = 1044,
     /// An arrow, a piece of a frame, a sign of mathematics or currency.
-    Symbol = 0,
-    /// A run beyond the basic plane.
-    EmojiRun = 2163,
-    /// An emoji or another character beyond the basic plane.
-    Emoji = 308,
+    Symbol = 1335,
+    /// An emoji of the usual blocks.
+    Emoji = 2048,
+    /// Any other character beyond the basic plane.
+    Astral = 3584,
     /// A joiner or selector between emoji, or a skin tone.
-    Joiner = 0,
+    Joiner = 1024,
 }
