@@ -29,111 +29,113 @@ macro_rules! features {
 
 features! {
     /// A word after a blank.
-    WordSpaced = 1034,
+    WordSpaced = 1021,
     /// A word right after a single punctuation mark.
-    WordMarked = 1467,
+    WordMarked = 1462,
     /// A word at the start of a line, or after digits or a run of punctuation.
-    WordBare = 1004,
+    WordBare = 1052,
     /// A further part of a word in camel case.
-    WordInner = 1021,
+    WordInner = 1048,
     /// Letters past the sixth of a word after a blank.
-    SpacedOver6 = 0,
+    SpacedOver6 = 25,
     /// Letters past the tenth.
-    SpacedOver10 = 148,
+    SpacedOver10 = 0,
     /// Letters past the thirteenth.
-    SpacedOver13 = 628,
+    SpacedOver13 = 1344,
     /// Letters past the fourth of any other word.
-    OtherOver4 = 24,
+    OtherOver4 = 19,
     /// Letters past the sixth.
     OtherOver6 = 0,
     /// Letters past the ninth.
-    OtherOver9 = 199,
+    OtherOver9 = 277,
     /// A part in capitals.
-    Capitals = 1541,
+    Capitals = 1371,
     /// Its letters past the second.
-    CapitalsOver2 = 195,
+    CapitalsOver2 = 175,
     /// A word within reach of an accented letter, which costs this much more.
-    NearAccent = 116,
+    NearAccent = 264,
     /// Its letters past the fourth.
-    NearAccentOver4 = 176,
+    NearAccentOver4 = 99,
     /// A Western European letter beyond ASCII.
-    Accent = 100,
+    Accent = 0,
     /// One of Central Europe, Turkey and others.
-    AccentCentral = 1994,
+    AccentCentral = 2144,
     /// A Vietnamese letter or a combining mark.
-    AccentFar = 388,
+    AccentFar = 119,
     /// Up to three digits.
-    Digits = 1005,
+    Digits = 1013,
     /// A blank that joins nothing: before a digit, a hanzi, kana or the end.
-    BlankAlone = 963,
+    BlankAlone = 950,
     /// Two or more blanks.
-    Blanks = 850,
+    Blanks = 882,
     /// White space up to a line break.
-    LineBreaks = 1259,
+    LineBreaks = 1247,
     /// Line breaks that a run of punctuation takes along.
-    MarkedLineBreaks = 316,
+    MarkedLineBreaks = 202,
     /// A carriage return.
     CarriageReturn = 1024,
     /// A run of ASCII punctuation.
     Marks = 1049,
     /// A mark that differs from the one before it.
-    MarkChange = 29,
+    MarkChange = 0,
     /// The same past the third.
-    MarkChangeOver3 = 1068,
+    MarkChangeOver3 = 1208,
     /// A mark equal to the one before it, as long as the run is short.
-    MarkRepeat = 294,
+    MarkRepeat = 465,
     /// Many more of one character.
     LongRun = 1024,
     /// A control character.
     Control = 1024,
     /// A run of hanzi.
-    HanRun = 163,
+    HanRun = 223,
     /// A hanzi.
-    Han = 492,
+    Han = 487,
+    /// A hanzi in traditional Chinese.
+    Traditional = 647,
     /// A hiragana.
-    Hiragana = 475,
+    Hiragana = 484,
     /// A run of katakana.
-    KatakanaRun = 2435,
+    KatakanaRun = 1228,
     /// A katakana.
-    Katakana = 301,
+    Katakana = 512,
     /// A run of Hangul.
-    HangulRun = 686,
+    HangulRun = 723,
     /// A Hangul syllable.
-    Hangul = 573,
+    Hangul = 563,
     /// A run of Cyrillic letters in Russian.
-    RussianRun = 571,
+    RussianRun = 584,
     /// A Cyrillic letter in Russian.
     Russian = 205,
     /// A run of Cyrillic letters in another language.
-    CyrillicRun = 711,
+    CyrillicRun = 661,
     /// A Cyrillic letter in another language.
-    Cyrillic = 340,
+    Cyrillic = 349,
     /// What a capital in Cyrillic costs more.
-    CyrillicCapital = 569,
+    CyrillicCapital = 547,
     /// A Greek letter.
     Greek = 541,
     /// An Arabic letter.
-    Arabic = 430,
+    Arabic = 432,
     /// A Hebrew letter.
-    Hebrew = 558,
+    Hebrew = 560,
     /// A letter or sign of Devanagari.
-    Devanagari = 689,
+    Devanagari = 692,
     /// One of Bengali or Tamil.
-    Bengali = 562,
+    Bengali = 564,
     /// One of the other Indic scripts.
-    Indic = 918,
+    Indic = 920,
     /// One of Thai.
-    Thai = 363,
+    Thai = 364,
     /// An Armenian or Georgian letter.
-    Caucasian = 765,
+    Caucasian = 766,
     /// Any other letter.
-    OtherLetter = 1149,
+    OtherLetter = 1139,
     /// A typographic quote, dash or the like.
-    GeneralMark = 1394,
+    GeneralMark = 1371,
     /// Chinese or Japanese punctuation, or a full-width form.
-    WideMark = 1044,
+    WideMark = 1013,
     /// An arrow, a piece of a frame, a sign of mathematics or currency.
-    Symbol = 1335,
+    Symbol = 1721,
     /// An emoji of the usual blocks.
     Emoji = 2048,
     /// Any other character beyond the basic plane.

@@ -22,6 +22,7 @@ pub(super) fn scan(text: &str, tally: &mut impl Tally) {
         lead: Lead::Bare,
         accents: 0,
         russian: LANGUAGE_REACH,
+        traditional: 0,
         tally,
     };
     while let Some(&first) = scan.rest.as_bytes().first() {
@@ -47,13 +48,17 @@ enum Lead {
 /// Characters alike in a row that are counted one by one; the rest of the run shares tokens.
 const SHORT_RUN: u32 = 3;
 
-/// Characters alike that make one token more in a long run. Vocabularies have tokens for rulers of
-/// up to 64 or 128; for rarer characters of 8 or 16.
-const LONG_RUN: u32 = 32;
+/// Characters alike that make one token more in a long run: vocabularies have tokens for rulers of
+/// up to 64 or 128 dashes, though for rarer characters of 8 or 16.
+const LONG_RUN: u32 = 64;
 
 /// Words for which a letter tells the language: an accented one that it is not English, one that
-/// only Russian has, or lacks, that Cyrillic letters are Russian or are not.
+/// only Russian has, or lacks, that Cyrillic letters are Russian or are not, a traditional hanzi
+/// that its neighbours are traditional too.
 const LANGUAGE_REACH: u32 = 24;
+
+/// The bit in which small ASCII letters differ from capitals.
+const LOWER_CASE: u8 = 0x20;
 
 /// State of one pass over a text.
 struct Scan<'t, 's, T> {
@@ -63,6 +68,8 @@ struct Scan<'t, 's, T> {
     accents: u32,
     /// Words left for which Cyrillic counts as Russian, which vocabularies know best.
     russian: u32,
+    /// Runs of hanzi left that count as traditional, which vocabularies know less well.
+    traditional: u32,
     tally: &'s mut T,
 }
 
@@ -99,38 +106,53 @@ impl<T: Tally> Scan<'_, '_, T> {
         let mut part = Part::new(Some(self.lead));
         self.lead = Lead::Bare;
         loop {
-            let mut ascii = 0_usize;
-            for &byte in self.rest.as_bytes() {
-                if byte.is_ascii_lowercase() {
-                    if part.capitals > 1 && part.capitals == part.letters {
-                        // `HTTPServer`: the last capital belongs to what follows.
-                        part.letters = part.letters.saturating_sub(1);
-                        self.close(&part);
-                        part = Part {
-                            lead: None,
-                            letters: 1,
-                            capitals: 1,
-                        };
-                    }
-                } else if byte.is_ascii_uppercase() {
-                    if part.letters > part.capitals {
-                        self.close(&part);
-                        part = Part::new(None);
-                    }
-                    part.capitals = part.capitals.saturating_add(1);
-                } else {
+            let bytes = self.rest.as_bytes();
+            let (mut length, mut capitals) = (0_usize, 0_u32);
+            for &byte in bytes {
+                if !byte.is_ascii_alphabetic() {
                     break;
                 }
-                part.letters = part.letters.saturating_add(1);
-                ascii = ascii.saturating_add(1);
+                length = length.saturating_add(1);
+                capitals = capitals.saturating_add(u32::from(byte & LOWER_CASE == 0));
             }
-            self.advance(ascii);
+            let starts = part.letters == 0 && bytes.first().is_some_and(u8::is_ascii_uppercase);
+            if capitals == 0 || (capitals == 1 && starts) {
+                part.letters = part.letters.saturating_add(amount(length));
+                part.capitals = part.capitals.saturating_add(capitals);
+            } else {
+                part = self.cut_camel_case(part, bytes.get(..length).unwrap_or_default());
+            }
+            self.advance(length);
             let Some(letter) = self.accented() else { break };
             part.letters = part.letters.saturating_add(1);
             self.advance(letter.len_utf8());
         }
         self.close(&part);
         self.accents = self.accents.saturating_sub(1);
+    }
+
+    /// Closes all parts of a word but the last, which it gives back.
+    fn cut_camel_case(&mut self, mut part: Part, letters: &[u8]) -> Part {
+        for &letter in letters {
+            if letter & LOWER_CASE == 0 {
+                if part.letters > part.capitals {
+                    self.close(&part);
+                    part = Part::new(None);
+                }
+                part.capitals = part.capitals.saturating_add(1);
+            } else if part.capitals > 1 && part.capitals == part.letters {
+                // `HTTPServer`: the last capital belongs to what follows.
+                part.letters = part.letters.saturating_sub(1);
+                self.close(&part);
+                part = Part {
+                    lead: None,
+                    letters: 1,
+                    capitals: 1,
+                };
+            }
+            part.letters = part.letters.saturating_add(1);
+        }
+        part
     }
 
     /// The accented letter that stands here, if one does.
@@ -291,14 +313,19 @@ impl<T: Tally> Scan<'_, '_, T> {
         }
     }
 
-    /// Follows whether Cyrillic letters are Russian: no other large language has its yery and e.
+    /// Follows which of two languages or spellings a script stands for.
     #[inline]
-    fn tell_russian(&mut self, letter: char) {
-        match letter {
-            'ы' | 'э' | 'Ы' | 'Э' | 'ё' => self.russian = LANGUAGE_REACH,
-            '\u{410}'..='\u{42F}' => self.tally.add(Feature::CyrillicCapital, 1),
-            '\u{430}'..='\u{44F}' => {}
-            _ => self.russian = 0,
+    fn tell_language(&mut self, script: Script, letter: char) {
+        match script {
+            Script::Cyrillic => match letter {
+                // No other large language has yery and e.
+                'ы' | 'э' | 'Ы' | 'Э' | 'ё' => self.russian = LANGUAGE_REACH,
+                '\u{410}'..='\u{42F}' => self.tally.add(Feature::CyrillicCapital, 1),
+                '\u{430}'..='\u{44F}' => {}
+                _ => self.russian = 0,
+            },
+            Script::Han if is_traditional(letter) => self.traditional = LANGUAGE_REACH,
+            _ => {}
         }
     }
 
@@ -322,25 +349,30 @@ impl<T: Tally> Scan<'_, '_, T> {
         let (mut letters, mut repeats, mut length) =
             (1_usize, Repeats::default(), first.len_utf8());
         repeats.push(u32::from(first));
+        self.tell_language(script, first);
         for c in chars {
             if c.is_ascii() || Script::of(c) != script {
                 break;
             }
             if shares {
                 repeats.push(u32::from(c));
-            } else if script == Script::Cyrillic {
-                self.tell_russian(c);
+            } else {
+                self.tell_language(script, c);
             }
             letters = letters.saturating_add(1);
             length = length.saturating_add(c.len_utf8());
         }
-        let (mut run, mut each) = (script.run(), script.each());
-        if script == Script::Cyrillic {
-            self.tell_russian(first);
-            if self.russian == 0 {
-                (run, each) = (Some(Feature::CyrillicRun), Feature::Cyrillic);
+        let (run, each) = match script {
+            Script::Cyrillic if self.russian == 0 => {
+                (Some(Feature::CyrillicRun), Feature::Cyrillic)
             }
-            self.russian = self.russian.saturating_sub(1);
+            Script::Han if self.traditional > 0 => (Some(Feature::HanRun), Feature::Traditional),
+            _ => (script.run(), script.each()),
+        };
+        match script {
+            Script::Cyrillic => self.russian = self.russian.saturating_sub(1),
+            Script::Han => self.traditional = self.traditional.saturating_sub(1),
+            _ => {}
         }
         if let Some(run) = run {
             self.tally.add(run, 1);
@@ -401,6 +433,47 @@ impl Repeats {
             self.long = self.long.saturating_add(1);
         }
     }
+}
+
+/// Whether a hanzi is one of those that are common and written so in traditional Chinese alone
+/// (hardly in Japanese).
+#[inline]
+const fn is_traditional(hanzi: char) -> bool {
+    matches!(
+        hanzi,
+        '這' | '們'
+            | '來'
+            | '說'
+            | '對'
+            | '會'
+            | '國'
+            | '學'
+            | '從'
+            | '沒'
+            | '與'
+            | '將'
+            | '應'
+            | '檔'
+            | '點'
+            | '麼'
+            | '裡'
+            | '實'
+            | '發'
+            | '體'
+            | '關'
+            | '變'
+            | '數'
+            | '區'
+            | '單'
+            | '產'
+            | '經'
+            | '當'
+            | '樣'
+            | '處'
+            | '讓'
+            | '錄'
+            | '於'
+    )
 }
 
 /// An amount that no text in memory makes overflow in practice, and that saturates if one does.
