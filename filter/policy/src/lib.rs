@@ -4,4 +4,5 @@
 //! a port trait, and what is to be done goes out as a value.
 #![forbid(unsafe_code)]
 
+pub mod request;
 pub mod tokens;
