@@ -236,7 +236,6 @@ impl<'a> Cursor<'a> {
         let start = self.pos;
         let mut escaped = false;
         loop {
-            self.pos = plain_end(self.bytes, self.pos);
             match self.byte() {
                 Some(b'"') => {
                     let end = self.pos;
@@ -251,7 +250,10 @@ impl<'a> Cursor<'a> {
                     escaped = true;
                     self.escape()?;
                 }
-                Some(_) => return Err(ReadError::new(Problem::ControlCharacter, self.pos)),
+                Some(..0x20) => {
+                    return Err(ReadError::new(Problem::ControlCharacter, self.pos));
+                }
+                Some(_) => self.pos = plain_end(self.bytes, self.pos),
                 None => return self.unexpected(),
             }
         }
@@ -277,19 +279,20 @@ impl<'a> Cursor<'a> {
 
     /// Appends the decoded text. The literal has been checked by [`Cursor::string`].
     pub(super) fn decode(&self, text: Text, out: &mut String) {
+        let Some(bytes) = self.bytes.get(..text.end) else {
+            return;
+        };
         let mut pos = text.start;
-        while pos < text.end {
-            let plain = plain_end(self.bytes, pos).min(text.end);
-            if plain > pos {
-                out.push_str(self.raw(pos, plain));
+        while let Some(&first) = bytes.get(pos) {
+            if first != b'\\' {
+                let end = plain_end(bytes, pos);
+                out.push_str(self.raw(pos, end));
+                pos = end;
+                continue;
             }
-            if plain >= text.end {
-                return;
-            }
-            let next = self.bytes.get(plain.wrapping_add(1)).copied();
             let mut len = 2;
-            out.push(match next {
-                Some(b'u') => match unicode_escape(self.bytes, plain) {
+            out.push(match bytes.get(pos.wrapping_add(1)) {
+                Some(b'u') => match unicode_escape(bytes, pos) {
                     Ok((char, used)) => {
                         len = used;
                         char
@@ -301,10 +304,10 @@ impl<'a> Cursor<'a> {
                 Some(b'n') => '\n',
                 Some(b'r') => '\r',
                 Some(b't') => '\t',
-                Some(other) => char::from(other),
+                Some(&other) => char::from(other),
                 None => return,
             });
-            pos = plain.saturating_add(len);
+            pos = pos.wrapping_add(len);
         }
     }
 
@@ -427,7 +430,7 @@ fn hex_unit(bytes: &[u8], pos: usize) -> Result<u32> {
     let Some(&[a, b, c, d]) = bytes.get(start..start.saturating_add(4)) else {
         return Err(ReadError::new(Problem::End, bytes.len()));
     };
-    let unit = (hex(a) << 12) | (hex(b) << 8) | (hex(c) << 4) | hex(d);
+    let unit = hex(a) << 12 | hex(b) << 8 | hex(c) << 4 | hex(d);
     // A bad digit has bits that no good one reaches.
     if unit > 0xFFFF {
         return Err(ReadError::new(Problem::Escape, pos));
@@ -435,11 +438,23 @@ fn hex_unit(bytes: &[u8], pos: usize) -> Result<u32> {
     Ok(unit)
 }
 
-const fn hex(byte: u8) -> u32 {
-    match byte {
-        b'0'..=b'9' => (byte ^ b'0') as u32,
-        b'a'..=b'f' => (byte.wrapping_sub(b'a').wrapping_add(10)) as u32,
-        b'A'..=b'F' => (byte.wrapping_sub(b'A').wrapping_add(10)) as u32,
-        _ => 0xFFFF_0000,
-    }
+/// The value of a hexadecimal digit; all bits above the low 16 where it is none.
+fn hex(digit: u8) -> u32 {
+    HEX.get(usize::from(digit)).copied().unwrap_or(NO_DIGIT)
 }
+
+const NO_DIGIT: u32 = 0xFFFF_0000;
+
+static HEX: [u32; 256] = {
+    let mut table = [NO_DIGIT; 256];
+    let mut rest: &mut [u32] = &mut table;
+    let mut byte: u8 = 0;
+    while let [entry, after @ ..] = rest {
+        if let Some(value) = (byte as char).to_digit(16) {
+            *entry = value;
+        }
+        byte = byte.wrapping_add(1);
+        rest = after;
+    }
+    table
+};

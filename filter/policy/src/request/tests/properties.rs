@@ -49,11 +49,13 @@ impl Dice {
                 (0..=6, Some(short)) => out.push_str(short),
                 (roll, _) => {
                     for unit in char.encode_utf16(&mut [0; 2]) {
-                        out.push_str(&if roll % 2 == 0 {
-                            format!("\\u{unit:04x}")
+                        let digits = if roll % 2 == 0 {
+                            format!("{unit:04x}")
                         } else {
-                            format!("\\u{unit:04X}")
-                        });
+                            format!("{unit:04X}")
+                        };
+                        out.push_str("\\u");
+                        out.push_str(&digits);
                     }
                 }
             }
@@ -250,7 +252,7 @@ proptest! {
         let mut read_texts = Texts::default();
         let mut facts = read(Endpoint::ChatCompletions, body.as_bytes(), &mut read_texts).unwrap();
         if let Some(span) = facts.model_span.take() {
-            let model: String = serde_json::from_str(&body[span]).unwrap();
+            let model: String = serde_json::from_slice(&body.as_bytes()[span]).unwrap();
             prop_assert_eq!(model, expected.model.clone().unwrap_or_default());
         }
         prop_assert_eq!(facts, expected);
