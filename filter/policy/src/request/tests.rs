@@ -158,6 +158,46 @@ fn reasoning_counts_only_where_templates_keep_it() {
 }
 
 #[test]
+fn a_prompt_hidden_where_only_some_templates_look_is_counted() {
+    let long = "long ".repeat(40);
+    for field in [
+        format!(r#""name":"{long}""#),
+        format!(r#""tool_calls":[{{"function":{{"name":"{long}"}}}}]"#),
+        format!(r#""tool_calls":[{{"id":"{long}"}}]"#),
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"assistant","content":"a",{field}}}]}}"#);
+        let (_, texts) = read_texts(Endpoint::ChatCompletions, &body);
+        assert!(texts.concat().contains(&long), "{field}");
+    }
+    for field in [
+        format!(r#""chat_template_kwargs":{{"date":"{long}"}}"#),
+        r#""chat_template_kwargs":{"keep":true}"#.to_owned(),
+        format!(r#""documents":[{{"text":"{long}"}}]"#),
+    ] {
+        let body = format!(
+            r#"{{"messages":[{{"role":"x","reasoning":"{long}"}},{{"role":"user"}}],{field}}}"#
+        );
+        let (_, texts) = read_texts(Endpoint::ChatCompletions, &body);
+        assert!(texts.concat().contains(&long), "{field}");
+    }
+    let (_, texts) = read_texts(
+        Endpoint::ChatCompletions,
+        &format!(r#"{{"messages":[{{"role":"{long}"}}]}}"#),
+    );
+    assert_eq!(texts, [long]);
+}
+
+#[test]
+fn forwarded_token_ids_count_as_the_prompt_they_replace() {
+    let body = r#"{"prompt":"a","kv_transfer_params":{"x":[9],"prompt_token_ids":[1,2,3]}}"#;
+    let (facts, _) = read_texts(Endpoint::Completions, body);
+    assert_eq!((facts.token_ids, facts.prompts), (3, 1));
+    let body = br#"{"messages":[],"kv_transfer_params":{"prompt_token_ids":"x"}}"#;
+    let error = refuse(Endpoint::ChatCompletions, body);
+    assert_eq!(error.param(), Some("kv_transfer_params"));
+}
+
+#[test]
 fn texts_of_the_messages_endpoint_include_system_blocks_and_tool_results() {
     let (facts, texts) = read_texts(
         Endpoint::Messages,
