@@ -83,10 +83,7 @@ impl<T: Tally> Scan<'_, '_, T> {
     #[inline]
     fn run(&self, matches: impl Fn(u8) -> bool) -> usize {
         let bytes = self.rest.as_bytes();
-        bytes
-            .iter()
-            .position(|&byte| !matches(byte))
-            .unwrap_or(bytes.len())
+        bytes.iter().position(|&byte| !matches(byte)).unwrap_or(bytes.len())
     }
 
     /// A word of Latin letters, and those that follow after one blank each: most of most texts.
@@ -144,11 +141,7 @@ impl<T: Tally> Scan<'_, '_, T> {
                 // `HTTPServer`: the last capital belongs to what follows.
                 part.letters = part.letters.saturating_sub(1);
                 self.close(&part);
-                part = Part {
-                    lead: None,
-                    letters: 1,
-                    capitals: 1,
-                };
+                part = Part { lead: None, letters: 1, capitals: 1 };
             }
             part.letters = part.letters.saturating_add(1);
         }
@@ -250,22 +243,11 @@ impl<T: Tally> Scan<'_, '_, T> {
             self.tally.add(Feature::CarriageReturn, returns);
             self.tally.add(Feature::LongRun, breaks / LONG_RUN);
         }
-        self.lead = if blanks > 0 && self.joins_a_blank() {
-            Lead::Blank
-        } else {
-            Lead::Bare
-        };
+        self.lead = if blanks > 0 && self.joins_a_blank() { Lead::Blank } else { Lead::Bare };
         let alone = blanks.saturating_sub(u32::from(self.lead == Lead::Blank));
         if alone > 0 {
             let single = blanks == 1;
-            self.tally.add(
-                if single {
-                    Feature::BlankAlone
-                } else {
-                    Feature::Blanks
-                },
-                1,
-            );
+            self.tally.add(if single { Feature::BlankAlone } else { Feature::Blanks }, 1);
             self.tally.add(Feature::LongRun, alone / LONG_RUN);
         }
     }
@@ -275,11 +257,9 @@ impl<T: Tally> Scan<'_, '_, T> {
     fn joins_a_blank(&self) -> bool {
         match self.rest.as_bytes().first() {
             None | Some(b'0'..=b'9') => false,
-            Some(0x80..) => self
-                .rest
-                .chars()
-                .next()
-                .is_some_and(|c| !Script::of(c).leaves_the_blank()),
+            Some(0x80..) => {
+                self.rest.chars().next().is_some_and(|c| !Script::of(c).leaves_the_blank())
+            }
             Some(_) => true,
         }
     }
@@ -378,8 +358,7 @@ impl<T: Tally> Scan<'_, '_, T> {
             self.tally.add(run, 1);
         }
         if shares {
-            self.tally
-                .add(each, repeats.changes.saturating_add(repeats.repeats));
+            self.tally.add(each, repeats.changes.saturating_add(repeats.repeats));
             self.tally.add(Feature::LongRun, repeats.long);
         } else {
             self.tally.add(each, amount(letters));
@@ -399,11 +378,7 @@ struct Part {
 impl Part {
     #[inline]
     const fn new(lead: Option<Lead>) -> Self {
-        Self {
-            lead,
-            letters: 0,
-            capitals: 0,
-        }
+        Self { lead, letters: 0, capitals: 0 }
     }
 }
 

@@ -84,20 +84,14 @@ fn estimate_is_within_a_tenth_of_the_truth_for_every_kind_of_text() {
         ("numbers", NUMBERS, 212),
     ] {
         let estimate = estimate(text);
-        assert!(
-            is_near(estimate, truth, 10),
-            "{kind}: {estimate} for {truth}"
-        );
+        assert!(is_near(estimate, truth, 10), "{kind}: {estimate} for {truth}");
     }
 }
 
 #[test]
 fn escaped_looking_text_is_not_taken_for_what_it_stands_for() {
     // A body that was not unescaped would cost far more; the caller has to hand over plain text.
-    let escaped: String = CHINESE
-        .chars()
-        .map(|c| format!("\\u{:04x}", u32::from(c)))
-        .collect();
+    let escaped: String = CHINESE.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
     assert!(estimate(&escaped) > 2 * estimate(CHINESE));
 }
 
@@ -121,11 +115,7 @@ fn texts_add_up() {
     parts.iter().for_each(|part| counter.text(part));
     let sum: u64 = parts.iter().map(|part| estimate(part)).sum();
     // Each was rounded on its own.
-    assert!(
-        counter.tokens().abs_diff(sum) <= 3,
-        "{} for {sum}",
-        counter.tokens()
-    );
+    assert!(counter.tokens().abs_diff(sum) <= 3, "{} for {sum}", counter.tokens());
 }
 
 #[test]
