@@ -313,6 +313,15 @@ fn output_cap_saturates() {
 }
 
 #[test]
+fn a_body_in_another_encoding_is_told_so() {
+    let wide: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for body in [&wide[..], &wide[1..], b"\xFF\xFE", b"\xEF\xBB\xBF{}"] {
+        let error = refuse(Endpoint::ChatCompletions, body);
+        assert!(error.to_string().contains("UTF-8"), "{body:?}");
+    }
+}
+
+#[test]
 fn a_refusal_never_quotes_the_client() {
     for body in [
         &br#"{"secret":1,"secret":2}"#[..],
