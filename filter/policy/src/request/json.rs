@@ -241,7 +241,8 @@ impl<'a> Cursor<'a> {
                 Some(..0x20) => {
                     return Err(ReadError::new(Problem::ControlCharacter, self.pos));
                 }
-                Some(_) => self.pos = plain_end(self.bytes, self.pos),
+                // Always a step forward, whatever the scan makes of this byte.
+                Some(_) => self.pos = plain_end(self.bytes, self.pos.wrapping_add(1)),
                 None => return self.unexpected(),
             }
         }
@@ -273,7 +274,7 @@ impl<'a> Cursor<'a> {
         let mut pos = text.start;
         while let Some(&first) = bytes.get(pos) {
             if first != b'\\' {
-                let end = plain_end(bytes, pos);
+                let end = plain_end(bytes, pos.wrapping_add(1));
                 out.push_str(self.raw(pos, end));
                 pos = end;
                 continue;

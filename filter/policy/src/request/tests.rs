@@ -260,6 +260,19 @@ fn keys_behind_a_megabyte_of_text_are_read() {
 }
 
 #[test]
+fn a_key_is_found_to_be_repeated_however_many_there_are() {
+    for repeated in [0, 22, 23, 24, 25, 60] {
+        let keys: Vec<_> = (0..62)
+            .chain([repeated])
+            .map(|k| format!(r#""k{k}":0"#))
+            .collect();
+        let body = format!(r#"{{"messages":[{{"role":"user",{}}}]}}"#, keys.join(","));
+        let error = refuse(Endpoint::ChatCompletions, body.as_bytes());
+        assert!(error.to_string().contains("twice"), "{repeated}: {error}");
+    }
+}
+
+#[test]
 fn a_special_byte_ends_a_plain_run_at_every_offset() {
     for lead in 0..40 {
         for (special, accepted) in [("\\u4e2d", true), ("é", true), ("\u{1f}", false)] {
@@ -284,6 +297,15 @@ fn output_cap_saturates() {
         ..RequestFacts::default()
     };
     assert_eq!(facts.output_cap(), Some(u64::MAX));
+}
+
+#[test]
+fn a_body_in_another_encoding_is_told_so() {
+    let wide: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for body in [&wide[..], &wide[1..], b"\xFF\xFE", b"\xEF\xBB\xBF{}"] {
+        let error = refuse(Endpoint::ChatCompletions, body);
+        assert!(error.to_string().contains("UTF-8"), "{body:?}");
+    }
 }
 
 #[test]
