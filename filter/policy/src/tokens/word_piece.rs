@@ -23,9 +23,11 @@
 //! | all others | 210 | 4.5 | 12 | +1 | 1.4 |
 //! | all | 1000 | 3.5 | 10 | 0 | 2.5 |
 //!
-//! Wrong class means another side of 512, 1024, 4096 or 8192 tokens. Both halves come from the same
-//! sources, so expect more on text of another sort. Known to come out too low: languages in plain
-//! Latin letters (Indonesian by a quarter), random letters and rare hanzi (a third of the truth).
+//! Wrong class means another side of 512, 1024, 4096 or 8192 tokens. A book that is in neither half
+//! (a Debian handbook in 23 languages, a chapter at a time) comes out 2 to 7 % off, the languages
+//! below apart. Known to come out too low: languages in plain Latin letters that are not English
+//! (Dutch by a tenth, Finnish and Indonesian by a fifth), random letters and rare hanzi (a third of
+//! the truth). Half a million dashes are no danger, half a million equal hanzi count half.
 //! A caller that must not be fooled needs an exact counter, or has to compare with what the engine
 //! reports.
 //!
