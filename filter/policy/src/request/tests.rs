@@ -262,10 +262,7 @@ fn keys_behind_a_megabyte_of_text_are_read() {
 #[test]
 fn a_key_is_found_to_be_repeated_however_many_there_are() {
     for repeated in [0, 22, 23, 24, 25, 60] {
-        let keys: Vec<_> = (0..62)
-            .chain([repeated])
-            .map(|k| format!(r#""k{k}":0"#))
-            .collect();
+        let keys: Vec<_> = (0..62).chain([repeated]).map(|k| format!(r#""k{k}":0"#)).collect();
         let body = format!(r#"{{"messages":[{{"role":"user",{}}}]}}"#, keys.join(","));
         let error = refuse(Endpoint::ChatCompletions, body.as_bytes());
         assert!(error.to_string().contains("twice"), "{repeated}: {error}");

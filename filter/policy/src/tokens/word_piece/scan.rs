@@ -1,12 +1,13 @@
 //! Cuts a text into the pieces a byte-pair vocabulary starts from and names what each costs.
 //!
-//! The pieces follow the pre-tokenizer of DeepSeek: digits by threes, a word with the blank or the
+//! The pieces follow the pre-tokenizer of `DeepSeek`: digits by threes, a word with the blank or the
 //! one mark before it, a run of punctuation with the line breaks behind it, white space. What the
 //! merges then make of a piece is guessed from its length and script. The scan only reports
 //! features; the estimate weighs them and a fit collects them, so that the two cannot drift apart.
 
 use super::feature::Feature;
-use super::script::Script;
+use super::repeats::{LONG_RUN, Repeats};
+use super::script::{Script, is_traditional};
 
 /// Where the scan reports to.
 pub(super) trait Tally {
@@ -44,13 +45,6 @@ enum Lead {
     Blank,
     Mark,
 }
-
-/// Characters alike in a row that are counted one by one; the rest of the run shares tokens.
-const SHORT_RUN: u32 = 3;
-
-/// Characters alike that make one token more in a long run: vocabularies have tokens for rulers of
-/// up to 64 or 128 dashes, though for rarer characters of 8 or 16.
-const LONG_RUN: u32 = 64;
 
 /// Words for which a letter tells the language: an accented one that it is not English, one that
 /// only Russian has, or lacks, that Cyrillic letters are Russian or are not, a traditional hanzi
@@ -155,14 +149,15 @@ impl<T: Tally> Scan<'_, '_, T> {
             return None;
         }
         let letter = self.rest.chars().next()?;
-        let feature = match letter {
+        match letter {
             '\u{D7}' | '\u{F7}' => return None,
-            '\u{C0}'..='\u{FF}' => Feature::Accent,
-            '\u{100}'..='\u{24F}' => Feature::AccentCentral,
-            '\u{300}'..='\u{36F}' | '\u{1E00}'..='\u{1EFF}' => Feature::AccentFar,
+            '\u{C0}'..='\u{FF}' => {}
+            '\u{100}'..='\u{24F}' => self.tally.add(Feature::AccentCentral, 1),
+            '\u{300}'..='\u{36F}' | '\u{1E00}'..='\u{1EFF}' => {
+                self.tally.add(Feature::AccentFar, 1);
+            }
             _ => return None,
-        };
-        self.tally.add(feature, 1);
+        }
         self.accents = LANGUAGE_REACH;
         Some(letter)
     }
@@ -185,9 +180,7 @@ impl<T: Tally> Scan<'_, '_, T> {
         }
         if part.lead == Some(Lead::Blank) {
             tally.add(Feature::WordSpaced, 1);
-            tally.add(Feature::SpacedOver6, over(6));
-            tally.add(Feature::SpacedOver10, over(10));
-            tally.add(Feature::SpacedOver13, over(13));
+            tally.add(Feature::SpacedOver8, over(8));
             return;
         }
         let word = match part.lead {
@@ -196,9 +189,7 @@ impl<T: Tally> Scan<'_, '_, T> {
             None => Feature::WordInner,
         };
         tally.add(word, 1);
-        tally.add(Feature::OtherOver4, over(4));
-        tally.add(Feature::OtherOver6, over(6));
-        tally.add(Feature::OtherOver9, over(9));
+        tally.add(Feature::OtherOver8, over(8));
     }
 
     #[inline]
@@ -246,8 +237,8 @@ impl<T: Tally> Scan<'_, '_, T> {
         self.lead = if blanks > 0 && self.joins_a_blank() { Lead::Blank } else { Lead::Bare };
         let alone = blanks.saturating_sub(u32::from(self.lead == Lead::Blank));
         if alone > 0 {
-            let single = blanks == 1;
-            self.tally.add(if single { Feature::BlankAlone } else { Feature::Blanks }, 1);
+            let piece = if blanks == 1 { Feature::BlankAlone } else { Feature::Blanks };
+            self.tally.add(piece, 1);
             self.tally.add(Feature::LongRun, alone / LONG_RUN);
         }
     }
@@ -278,12 +269,13 @@ impl<T: Tally> Scan<'_, '_, T> {
             return;
         }
         let mut repeats = Repeats::default();
-        run.iter().for_each(|&mark| repeats.push(u32::from(mark)));
+        for &mark in run {
+            repeats.push(u32::from(mark));
+        }
         let tally = &mut *self.tally;
         tally.add(Feature::Marks, 1);
-        tally.add(Feature::MarkChange, repeats.changes.saturating_sub(1));
-        tally.add(Feature::MarkChangeOver3, repeats.changes.saturating_sub(3));
-        tally.add(Feature::MarkRepeat, repeats.repeats);
+        tally.add(Feature::MarkChangeOver2, repeats.changes.saturating_sub(2));
+        tally.add(Feature::MarkRepeat, repeats.equal);
         tally.add(Feature::LongRun, repeats.long);
         if next == Some(&b'\n') {
             tally.add(Feature::MarkedLineBreaks, 1);
@@ -358,7 +350,7 @@ impl<T: Tally> Scan<'_, '_, T> {
             self.tally.add(run, 1);
         }
         if shares {
-            self.tally.add(each, repeats.changes.saturating_add(repeats.repeats));
+            self.tally.add(each, repeats.changes.saturating_add(repeats.equal));
             self.tally.add(Feature::LongRun, repeats.long);
         } else {
             self.tally.add(each, amount(letters));
@@ -380,75 +372,6 @@ impl Part {
     const fn new(lead: Option<Lead>) -> Self {
         Self { lead, letters: 0, capitals: 0 }
     }
-}
-
-/// Sorts the characters of a run into changes, repeats, and what a long repetition adds.
-#[derive(Default)]
-struct Repeats {
-    previous: Option<u32>,
-    in_a_row: u32,
-    changes: u32,
-    repeats: u32,
-    long: u32,
-}
-
-impl Repeats {
-    #[inline]
-    fn push(&mut self, character: u32) {
-        if self.previous != Some(character) {
-            self.previous = Some(character);
-            self.changes = self.changes.saturating_add(1);
-            self.in_a_row = 0;
-            return;
-        }
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        if self.in_a_row <= SHORT_RUN {
-            self.repeats = self.repeats.saturating_add(1);
-        } else if self.in_a_row.is_multiple_of(LONG_RUN) {
-            self.long = self.long.saturating_add(1);
-        }
-    }
-}
-
-/// Whether a hanzi is one of those that are common and written so in traditional Chinese alone
-/// (hardly in Japanese).
-#[inline]
-const fn is_traditional(hanzi: char) -> bool {
-    matches!(
-        hanzi,
-        '這' | '們'
-            | '來'
-            | '說'
-            | '對'
-            | '會'
-            | '國'
-            | '學'
-            | '從'
-            | '沒'
-            | '與'
-            | '將'
-            | '應'
-            | '檔'
-            | '點'
-            | '麼'
-            | '裡'
-            | '實'
-            | '發'
-            | '體'
-            | '關'
-            | '變'
-            | '數'
-            | '區'
-            | '單'
-            | '產'
-            | '經'
-            | '當'
-            | '樣'
-            | '處'
-            | '讓'
-            | '錄'
-            | '於'
-    )
 }
 
 /// An amount that no text in memory makes overflow in practice, and that saturates if one does.

@@ -46,7 +46,7 @@ impl Script {
             '\u{AC00}'..='\u{D7FF}' | '\u{1100}'..='\u{11FF}' | '\u{3130}'..='\u{318F}' => {
                 Self::Hangul
             }
-            '\u{D7}' | '\u{F7}' => Self::Symbol,
+            '\u{80}'..='\u{BF}' | '\u{D7}' | '\u{F7}' | '\u{2070}'..='\u{2BFF}' => Self::Symbol,
             '\u{C0}'..='\u{36F}' | '\u{1E00}'..='\u{1EFF}' => Self::Latin,
             '\u{400}'..='\u{52F}' => Self::Cyrillic,
             '\u{370}'..='\u{3FF}' | '\u{1F00}'..='\u{1FFF}' => Self::Greek,
@@ -64,7 +64,6 @@ impl Script {
             | '\u{1F3FB}'..='\u{1F3FF}'
             | '\u{E0000}'..='\u{E01EF}' => Self::Joiner,
             '\u{2000}'..='\u{206F}' => Self::GeneralMark,
-            '\u{80}'..='\u{BF}' | '\u{2070}'..='\u{2BFF}' => Self::Symbol,
             '\u{1F300}'..='\u{1FAFF}' => Self::Emoji,
             '\u{10000}'.. => Self::Astral,
             _ => Self::OtherLetter,
@@ -119,4 +118,40 @@ impl Script {
     pub(super) const fn shares_when_repeated(self) -> bool {
         matches!(self, Self::GeneralMark | Self::WideMark | Self::Symbol)
     }
+}
+
+/// Whether a hanzi is one of some common ones that are written so in traditional Chinese alone
+/// (hardly in Japanese). One candidate for each value of the low bits makes it a single comparison.
+#[inline]
+pub(super) const fn is_traditional(hanzi: char) -> bool {
+    let candidate = match hanzi as u32 % 64 {
+        0 => '區',
+        3 => '會',
+        4 => '錄',
+        6 => '來',
+        7 => '與',
+        9 => '應',
+        10 => '變',
+        11 => '國',
+        13 => '對',
+        17 => '們',
+        18 => '沒',
+        19 => '經',
+        20 => '檔',
+        21 => '處',
+        25 => '這',
+        28 => '關',
+        30 => '從',
+        33 => '裡',
+        34 => '產',
+        35 => '樣',
+        38 => '實',
+        42 => '說',
+        46 => '單',
+        54 => '當',
+        56 => '學',
+        60 => '麼',
+        _ => '\0',
+    };
+    hanzi as u32 == candidate as u32
 }

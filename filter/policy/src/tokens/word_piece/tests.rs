@@ -1,5 +1,6 @@
-//! Texts written for these tests, with their true counts by the tokenizer of DeepSeek, and the
+//! Texts written for these tests, with their true counts by the tokenizer of `DeepSeek`, and the
 //! properties a caller relies on.
+#![allow(clippy::arithmetic_side_effects, reason = "a test may panic")]
 
 use super::*;
 #[cfg(target_arch = "wasm32")]
@@ -20,9 +21,9 @@ const ENGLISH: &str = r#"A gateway that lets every request through at once does 
 
 Last Tuesday's outage taught us three things: dashboards lie when they average, retries multiply the load they try to escape, and "unlimited" is never a configuration value one should be able to type."#;
 
-const CHINESE: &str = r#"网关如果让所有请求立刻通过，对谁都没有好处。模型同时只能处理固定数量的提示词，后到的请求只好在引擎内部排队，既无法保证顺序，也不知道还要等多久。所以我们把请求先留在门口，计算提示词的长度，让简短而紧急的请求优先通过。如果等待时间超过了用户愿意接受的范围，我们会马上告诉他，并建议什么时候再来。
+const CHINESE: &str = "网关如果让所有请求立刻通过，对谁都没有好处。模型同时只能处理固定数量的提示词，后到的请求只好在引擎内部排队，既无法保证顺序，也不知道还要等多久。所以我们把请求先留在门口，计算提示词的长度，让简短而紧急的请求优先通过。如果等待时间超过了用户愿意接受的范围，我们会马上告诉他，并建议什么时候再来。
 
-上周二的故障让我们明白了三件事：平均值会掩盖问题，重试会放大负载，而“不限制”绝不应该成为一个可以填写的配置项。"#;
+上周二的故障让我们明白了三件事：平均值会掩盖问题，重试会放大负载，而“不限制”绝不应该成为一个可以填写的配置项。";
 
 const CODE: &str = r#"/// Takes the waiter that is next, or `None` when nobody waits.
 pub fn pop(&mut self, now: Duration) -> Option<Waiter> {
@@ -65,14 +66,14 @@ const JSON: &str = r#"{
 }
 [{"id":40213,"line":"RE7","price":18.90,"seats":[12,14,15],"platform":null,"delayed":false},{"id":40218,"line":"ICE 1045","price":64.50,"seats":[],"platform":"9a","delayed":true}]"#;
 
-const NUMBERS: &str = r#"time,node,requests,p50_ms,p99_ms,errors
+const NUMBERS: &str = "time,node,requests,p50_ms,p99_ms,errors
 2031-03-07T09:15:00Z,10.12.0.31,18234,41.7,286.03,0
 2031-03-07T09:16:00Z,10.12.0.31,18911,42.2,301.55,2
 2031-03-07T09:17:00Z,10.12.0.32,17502,39.9,275.40,0
 2031-03-07T09:18:00Z,10.12.0.32,20177,55.1,712.96,14
 | 1024 | 2048 | 4096 | 8192 |
 | 0.125 | 0.250 | 0.500 | 1.000 |
-  3.14159   2.71828   1.41421   0.57721"#;
+  3.14159   2.71828   1.41421   0.57721";
 
 #[test]
 fn estimate_is_within_a_tenth_of_the_truth_for_every_kind_of_text() {
@@ -91,7 +92,7 @@ fn estimate_is_within_a_tenth_of_the_truth_for_every_kind_of_text() {
 #[test]
 fn escaped_looking_text_is_not_taken_for_what_it_stands_for() {
     // A body that was not unescaped would cost far more; the caller has to hand over plain text.
-    let escaped: String = CHINESE.chars().map(|c| format!("\\u{:04x}", u32::from(c))).collect();
+    let escaped = CHINESE.escape_unicode().to_string();
     assert!(estimate(&escaped) > 2 * estimate(CHINESE));
 }
 
@@ -112,7 +113,9 @@ fn one_word_costs_one_token() {
 fn texts_add_up() {
     let mut counter = WordPiece::default();
     let parts = [ENGLISH, CHINESE, CODE, JSON, NUMBERS];
-    parts.iter().for_each(|part| counter.text(part));
+    for part in parts {
+        counter.text(part);
+    }
     let sum: u64 = parts.iter().map(|part| estimate(part)).sum();
     // Each was rounded on its own.
     assert!(counter.tokens().abs_diff(sum) <= 3, "{} for {sum}", counter.tokens());
@@ -178,8 +181,8 @@ fn text_in_any_script_costs_at_least_a_fifth_of_its_characters() {
 #[test]
 fn more_text_costs_more() {
     for text in [ENGLISH, CHINESE, CODE, JSON, NUMBERS] {
-        let cuts: Vec<_> = text.char_indices().map(|(at, _)| at).step_by(40).collect();
-        let counts: Vec<_> = cuts.iter().map(|&at| estimate(&text[..at])).collect();
+        let cuts = text.char_indices().map(|(at, _)| at).step_by(40);
+        let counts: Vec<_> = cuts.map(|at| estimate(text.split_at(at).0)).collect();
         assert!(counts.is_sorted(), "{counts:?}");
     }
 }
