@@ -4,4 +4,17 @@
 //! a port trait, and what is to be done goes out as a value.
 #![forbid(unsafe_code)]
 
+pub mod config;
+pub mod engine;
+pub mod ids;
+pub mod keys;
+pub mod members;
+pub mod outcome;
+pub mod pool;
+pub mod port;
+pub mod refusal;
+pub mod request;
+pub mod sse;
+pub mod stats;
+pub mod timing;
 pub mod tokens;

@@ -1,0 +1,284 @@
+//! From the engine's answer to the end: times, and the one outcome.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use super::request_state::{Answer, Phase, Request};
+use super::{Action, Engine};
+use crate::ids::{Nanos, StreamId};
+use crate::outcome::Outcome;
+use crate::port::Port;
+use crate::sse::FirstEvent;
+use crate::stats::{ExecPhase, Objective, StatId, UNKNOWN};
+use crate::timing::{Moment, millis, rfc3339, whole_millis};
+
+/// What an answer's headers are to carry, and whether its data must be shown to the engine.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Stamp {
+    /// Headers to add.
+    pub headers: Vec<(&'static str, String)>,
+    /// The next data must be given to [`Engine::data`].
+    pub watch: bool,
+}
+
+/// How a stream ended, as the host saw it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// The answer was sent to its end.
+    Complete,
+    /// The engine, or the way to it, broke off.
+    EngineCut,
+    /// The client left.
+    ClientLeft,
+}
+
+impl Engine {
+    /// Takes the head of an answer: the engine's, or one that Envoy made itself.
+    pub fn respond(
+        &mut self,
+        stream: StreamId,
+        status: u16,
+        event_stream: bool,
+        now: Moment,
+    ) -> Option<Stamp> {
+        let request = self.requests.get_mut(&stream)?;
+        match &mut request.phase {
+            Phase::Running { since, answer } => {
+                answer.status = Some(status);
+                if event_stream {
+                    answer.watch = FirstEvent::default();
+                } else {
+                    // The head of such an answer comes with the whole of it.
+                    answer.first_token = Some(now.mono);
+                }
+                let since = *since;
+                let headers = stamp(request, since, event_stream, now.mono);
+                Some(Stamp { headers, watch: event_stream })
+            }
+            // A timer of Envoy's own, or another filter, answered a request the gate still held.
+            Phase::Reading | Phase::Waiting { .. } => {
+                self.answered_elsewhere(stream, status, now.mono);
+                Some(Stamp::default())
+            }
+            Phase::Over { .. } => Some(Stamp::default()),
+        }
+    }
+
+    fn answered_elsewhere(&mut self, stream: StreamId, status: u16, now: Nanos) {
+        let Some(request) = self.requests.get_mut(&stream) else { return };
+        // A waiter keeps its place until the stream ends, at once: the place goes with it.
+        if let Phase::Reading = request.phase {
+            let outcome = match status {
+                413 => Outcome::RequestTooLarge,
+                400..=499 => Outcome::InvalidRequest,
+                _ => Outcome::GateError,
+            };
+            request.phase = Phase::Over { outcome, at: now };
+        }
+    }
+
+    /// Takes data of an answer until its first token has come. True: show the next data too.
+    pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> bool {
+        let Some(request) = self.requests.get_mut(&stream) else { return false };
+        let Phase::Running { answer, .. } = &mut request.phase else { return false };
+        let begun = answer.watch.feed(chunk);
+        if begun && answer.first_token.is_none() {
+            answer.first_token = Some(now.mono);
+        }
+        !begun
+    }
+
+    /// Ends a request, by any road: what it held is free again, its one outcome is counted.
+    /// Returns the fields of its log line as a JSON fragment that begins with a comma.
+    pub fn end(
+        &mut self,
+        stream: StreamId,
+        ending: Ending,
+        now: Moment,
+        port: &mut dyn Port,
+    ) -> Option<(String, Vec<Action>)> {
+        let mut request = self.requests.remove(&stream)?;
+        let mut promoted = Vec::new();
+        let outcome = match &request.phase {
+            Phase::Reading => Outcome::LeftWaiting,
+            Phase::Waiting { .. } => {
+                promoted = self.leave(stream, &request, port);
+                if ending == Ending::Complete {
+                    Outcome::QueueTimeout
+                } else {
+                    Outcome::LeftWaiting
+                }
+            }
+            Phase::Running { since, answer } => {
+                let held = now.mono.saturating_sub(*since);
+                if let (Some(job), Some(slot)) = (&request.job, self.slot)
+                    && let Some(pool) = self.pools.get_mut(&job.pool)
+                {
+                    promoted = pool.release(slot, job.lane, held, port);
+                }
+                outcome_of(answer, ending)
+            }
+            Phase::Over { outcome, .. } => *outcome,
+        };
+        count(&request, outcome, now.mono, port);
+        let line = log_line(&request, outcome, now.mono);
+        if !matches!(request.phase, Phase::Over { .. }) {
+            request.phase = Phase::Over { outcome, at: now.mono };
+        }
+        Some((line, self.admit(promoted, now.mono)))
+    }
+}
+
+/// The headers of an answer.
+fn stamp(
+    request: &Request,
+    since: Nanos,
+    event_stream: bool,
+    now: Nanos,
+) -> Vec<(&'static str, String)> {
+    let queue = millis(since.saturating_sub(request.arrived.mono));
+    let mut headers = Vec::with_capacity(8);
+    if event_stream {
+        headers.push(("server-timing", format!("queue;dur={queue}")));
+    } else {
+        let exec = millis(now.saturating_sub(since));
+        headers.push(("server-timing", format!("queue;dur={queue}, exec;dur={exec}")));
+        headers.push(("x-slogate-exec-ms", exec));
+    }
+    headers.push(("x-slogate-queue-ms", queue));
+    let policy = &request.policy;
+    if let Some(tier) = policy.tiers.get(request.tier) {
+        headers.push(("x-slogate-tier", tier.name.clone()));
+    }
+    if let Some(job) = &request.job {
+        if let Some(class) = policy.classes.get(job.class) {
+            headers.push(("x-slogate-class", class.name.clone()));
+        }
+        if let Some(model) = policy.models.get(job.model) {
+            headers.push(("x-slogate-model", model.name.clone()));
+        }
+        headers.push(("x-slogate-prompt-tokens", job.prompt_tokens.to_string()));
+    }
+    headers
+}
+
+fn outcome_of(answer: &Answer, ending: Ending) -> Outcome {
+    match (ending, answer.status) {
+        (Ending::ClientLeft, _) => Outcome::LeftRunning,
+        (Ending::EngineCut, _) | (Ending::Complete, None | Some(500..)) => Outcome::EngineError,
+        (Ending::Complete, Some(400..=499)) => Outcome::ClientError,
+        (Ending::Complete, Some(_)) => Outcome::Ok,
+    }
+}
+
+/// Times of a request, relative to the monotonic clock.
+struct Times {
+    exec_start: Option<Nanos>,
+    first_token: Option<Nanos>,
+    queue: Nanos,
+    exec: Option<Nanos>,
+}
+
+fn times(request: &Request, now: Nanos) -> Times {
+    let arrived = request.arrived.mono;
+    match &request.phase {
+        Phase::Running { since, answer } => Times {
+            exec_start: Some(*since),
+            first_token: answer.first_token,
+            queue: since.saturating_sub(arrived),
+            exec: Some(now.saturating_sub(*since)),
+        },
+        Phase::Over { at, .. } => Times {
+            exec_start: None,
+            first_token: None,
+            queue: at.saturating_sub(arrived),
+            exec: None,
+        },
+        Phase::Reading | Phase::Waiting { .. } => Times {
+            exec_start: None,
+            first_token: None,
+            queue: now.saturating_sub(arrived),
+            exec: None,
+        },
+    }
+}
+
+fn count(request: &Request, outcome: Outcome, now: Nanos, port: &mut dyn Port) {
+    let model = request.job.as_ref().map_or(UNKNOWN, |job| job.model);
+    port.count(StatId::Requests(model, request.tier, outcome), 1);
+    let times = times(request, now);
+    if let Some(job) = &request.job {
+        port.record(StatId::QueueLatency(job.model, job.class), whole_millis(times.queue));
+        if let (Some(exec), Some(since)) = (times.exec, times.exec_start) {
+            let stat = |phase| StatId::InferenceLatency(job.model, job.class, phase);
+            if outcome == Outcome::Ok {
+                port.record(stat(ExecPhase::EndToEnd), whole_millis(exec));
+            }
+            if let Some(first) = times.first_token {
+                let first = whole_millis(first.saturating_sub(since));
+                port.record(stat(ExecPhase::FirstToken), first);
+            }
+        }
+    }
+    count_slo(request, outcome, &times, now, port);
+}
+
+fn count_slo(request: &Request, outcome: Outcome, times: &Times, now: Nanos, port: &mut dyn Port) {
+    let slo = request.policy.tiers.get(request.tier).and_then(|tier| tier.slo.as_ref());
+    let Some(slo) = slo.filter(|_| outcome.counts_for_slo()) else { return };
+    let arrived = request.arrived.mono;
+    let left = matches!(outcome, Outcome::LeftWaiting | Outcome::LeftRunning);
+    let total = now.saturating_sub(arrived);
+    let first = times.first_token.map(|first| first.saturating_sub(arrived));
+    for (objective, bound, time) in [
+        (Objective::Total, slo.total, (!left).then_some(total)),
+        (Objective::FirstToken, slo.first_token, first),
+    ] {
+        let Some(bound) = bound.map(super::nanos) else { continue };
+        // Who left before the promise was broken says nothing about it.
+        if left && time.is_none() && total <= bound {
+            continue;
+        }
+        port.count(StatId::SloTotal(request.tier, objective), 1);
+        let kept = time.is_some_and(|time| time <= bound);
+        if kept && (outcome == Outcome::Ok || left) {
+            port.count(StatId::SloGood(request.tier, objective), 1);
+        }
+    }
+}
+
+/// The fields of the log line, as members of a JSON object after others.
+fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
+    let times = times(request, now);
+    let wall = |at: Nanos| rfc3339(request.arrived.wall_at(at));
+    let policy = &request.policy;
+    let job = request.job.as_ref();
+    let model = job.and_then(|job| policy.models.get(job.model)).map(|model| model.name.as_str());
+    let class = job.and_then(|job| policy.classes.get(job.class)).map(|class| class.name.as_str());
+    let tier = policy.tiers.get(request.tier).map(|tier| tier.name.as_str());
+    let entry = request.caller.and_then(|caller| caller.entry);
+    let key = entry.and_then(|at| policy.keys.entries.get(at)).map(|entry| entry.id.as_str());
+    let mut line = String::with_capacity(512);
+    let mut text = |name: &str, value: Option<&str>| {
+        // Names of a policy are plain, but the request id is the client's.
+        let value = value.map_or(Value::Null, Value::from);
+        let _ = write!(line, ",\"{name}\":{value}");
+    };
+    text("request_id", Some(&*request.request_id).filter(|id| !id.is_empty()));
+    text("queue_start", Some(&wall(request.arrived.mono)));
+    text("exec_start", times.exec_start.map(wall).as_deref());
+    text("first_token", times.first_token.map(wall).as_deref());
+    text("finish_time", Some(&wall(now)));
+    text("model", model);
+    text("class", class);
+    text("tier", tier);
+    text("key", key);
+    text("outcome", Some(outcome.label()));
+    let number = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
+    let tokens = number(job.map(|job| job.prompt_tokens.to_string()));
+    let exec = number(times.exec.map(millis));
+    let queue = millis(times.queue);
+    let _ = write!(line, ",\"context_len\":{tokens},\"queue_ms\":{queue},\"exec_ms\":{exec}");
+    line
+}

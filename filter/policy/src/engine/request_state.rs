@@ -1,0 +1,67 @@
+//! One request and where it stands.
+
+use std::rc::Rc;
+
+use crate::config::Policy;
+use crate::ids::{FlowId, Lane, Nanos, PoolId};
+use crate::keys::Caller;
+use crate::outcome::Outcome;
+use crate::pool::ledger::Tag;
+use crate::request::Endpoint;
+use crate::sse::FirstEvent;
+use crate::timing::Moment;
+
+/// A request the gate has taken up.
+#[derive(Debug)]
+pub(super) struct Request {
+    /// The policy it came in under; it keeps it over a push.
+    pub(super) policy: Rc<Policy>,
+    pub(super) endpoint: Endpoint,
+    pub(super) caller: Option<Caller>,
+    /// Index of its tier: the key's, or a lower one the client asked for.
+    pub(super) tier: usize,
+    /// The wait the client allows.
+    pub(super) max_wait: Option<Nanos>,
+    pub(super) request_id: Box<str>,
+    /// When it was there: its headers, then, once it is read, its last byte.
+    pub(super) arrived: Moment,
+    /// What is known once its body is read.
+    pub(super) job: Option<Job>,
+    pub(super) phase: Phase,
+}
+
+/// What a request asks for, once its body is read.
+#[derive(Debug, Clone)]
+pub(super) struct Job {
+    pub(super) model: usize,
+    pub(super) class: usize,
+    pub(super) prompt_tokens: u64,
+    pub(super) pool: PoolId,
+    pub(super) lane: Lane,
+    pub(super) flow: FlowId,
+}
+
+/// Where a request stands. Forward only:
+/// `Reading => (Waiting | Running | Over)`, `Waiting => (Running | Over)`, `Running => Running`.
+#[derive(Debug)]
+pub(super) enum Phase {
+    /// Its headers are held, its body is awaited.
+    Reading,
+    /// It waits for a permit.
+    Waiting { tag: Tag, deadline: Nanos },
+    /// It holds a permit, and the engine has it.
+    Running { since: Nanos, answer: Answer },
+    /// It was answered by the gate or by Envoy, and holds nothing.
+    Over { outcome: Outcome, at: Nanos },
+}
+
+/// How far the engine's answer has come.
+#[derive(Debug, Default)]
+pub(super) struct Answer {
+    /// Its status, once there.
+    pub(super) status: Option<u16>,
+    /// When its first token came.
+    pub(super) first_token: Option<Nanos>,
+    /// Where an event stream stands before its first event.
+    pub(super) watch: FirstEvent,
+}

@@ -1,0 +1,95 @@
+//! What one instance itself has in a pool: the truth of which its rows in the ledger are a copy.
+
+use std::collections::BTreeMap;
+
+use super::ledger::Tag;
+use crate::ids::{FlowId, Lane, StreamId, TierId};
+
+/// A request that waits in this instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The flow it belongs to.
+    pub flow: FlowId,
+    /// Bytes of its body.
+    pub bytes: u64,
+}
+
+/// One lane of this instance.
+#[derive(Debug, Default)]
+pub(super) struct LocalLane {
+    pub(super) in_flight: u32,
+    pub(super) bytes: u64,
+    pub(super) queue: BTreeMap<(Tag, StreamId), Entry>,
+}
+
+/// What this instance has in one pool.
+#[derive(Debug, Default)]
+pub struct LocalPool {
+    pub(super) lanes: BTreeMap<Lane, LocalLane>,
+    pub(super) flows: BTreeMap<(FlowId, TierId), u32>,
+}
+
+impl LocalPool {
+    /// Whether requests wait here.
+    pub fn waits(&self) -> bool {
+        !self.flows.is_empty()
+    }
+
+    /// Whether nothing runs and nothing waits here.
+    pub fn is_idle(&self) -> bool {
+        self.lanes.values().all(|lane| lane.in_flight == 0 && lane.queue.is_empty())
+    }
+
+    /// Puts a request into the queue of its lane.
+    pub(super) fn enqueue(&mut self, lane: Lane, tag: Tag, stream: StreamId, entry: Entry) {
+        let place = self.lanes.entry(lane).or_default();
+        place.bytes = place.bytes.saturating_add(entry.bytes);
+        place.queue.insert((tag, stream), entry);
+        let waiting = self.flows.entry((entry.flow, lane.tier)).or_insert(0);
+        *waiting = waiting.saturating_add(1);
+    }
+
+    /// Takes a request out of the queue. False where it was not there.
+    pub(super) fn dequeue(&mut self, lane: Lane, tag: Tag, stream: StreamId) -> bool {
+        let Some(place) = self.lanes.get_mut(&lane) else { return false };
+        let Some(entry) = place.queue.remove(&(tag, stream)) else { return false };
+        place.bytes = place.bytes.saturating_sub(entry.bytes);
+        self.uncount(entry.flow, lane.tier);
+        true
+    }
+
+    /// Takes the first request of a lane out of its queue and lets it run.
+    pub(super) fn promote(&mut self, lane: Lane) -> Option<StreamId> {
+        let place = self.lanes.get_mut(&lane)?;
+        let ((_, stream), entry) = place.queue.pop_first()?;
+        place.bytes = place.bytes.saturating_sub(entry.bytes);
+        place.in_flight = place.in_flight.saturating_add(1);
+        self.uncount(entry.flow, lane.tier);
+        Some(stream)
+    }
+
+    pub(super) fn run(&mut self, lane: Lane) {
+        let place = self.lanes.entry(lane).or_default();
+        place.in_flight = place.in_flight.saturating_add(1);
+    }
+
+    pub(super) fn give_back(&mut self, lane: Lane) {
+        if let Some(place) = self.lanes.get_mut(&lane) {
+            place.in_flight = place.in_flight.saturating_sub(1);
+        }
+    }
+
+    /// Forgets lanes with nothing in them.
+    pub(super) fn sweep(&mut self) {
+        self.lanes.retain(|_, lane| lane.in_flight > 0 || !lane.queue.is_empty());
+    }
+
+    fn uncount(&mut self, flow: FlowId, tier: TierId) {
+        if let Some(waiting) = self.flows.get_mut(&(flow, tier)) {
+            *waiting = waiting.saturating_sub(1);
+            if *waiting == 0 {
+                self.flows.remove(&(flow, tier));
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Permits and queues of one pool, exact over all workers of the process.
+//!
+//! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`turn`] the one
+//! rule by which the ledger changes. [`Pool`] runs that rule against the host's compare-and-set.
+
+pub mod ledger;
+pub mod local;
+pub mod turn;
+
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+use crate::config::PoolLimits;
+use crate::ids::{FlowId, Lane, Nanos, PoolId, SlotId, StreamId};
+use crate::port::{Port, StoreError};
+use ledger::{Ledger, Tag};
+use local::{Entry, LocalPool};
+use turn::{Arrival, Arrived, Cause, Turn, turn};
+
+/// Tries before a change is given up. A try fails only because another worker's change succeeded,
+/// so this is never reached unless something else writes the value all the time.
+const TRIES: u32 = 1_000;
+
+/// One pool, as one instance runs it.
+#[derive(Debug)]
+pub struct Pool {
+    /// Its identifier.
+    pub id: PoolId,
+    /// The cluster requests go to.
+    pub cluster: Rc<str>,
+    key: String,
+    limits: PoolLimits,
+    local: LocalPool,
+    buffer: Vec<u8>,
+    /// The last change could not be stored: the ledger does not show what this instance has.
+    stale: bool,
+}
+
+/// What a change brought about in this instance.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Requests that have a permit now.
+    pub promoted: Vec<StreamId>,
+    /// What became of the arrival, where there was one.
+    pub arrived: Option<Arrived>,
+}
+
+impl Pool {
+    /// A pool with nothing in it. `key` names its ledger in the shared store.
+    pub fn new(id: PoolId, key: String, cluster: &str, limits: PoolLimits) -> Self {
+        let cluster = Rc::from(cluster);
+        let (local, buffer) = (LocalPool::default(), Vec::new());
+        Self { id, cluster, key, limits, local, buffer, stale: false }
+    }
+
+    /// Takes up new limits; what runs and waits stays.
+    pub fn limit(&mut self, cluster: &str, limits: PoolLimits) {
+        if *self.cluster != *cluster {
+            self.cluster = Rc::from(cluster);
+        }
+        self.limits = limits;
+    }
+
+    /// The limits that hold now.
+    pub fn limits(&self) -> &PoolLimits {
+        &self.limits
+    }
+
+    /// Whether requests wait in this instance.
+    pub fn waits(&self) -> bool {
+        self.local.waits()
+    }
+
+    /// Whether this instance has nothing here.
+    pub fn is_idle(&self) -> bool {
+        self.local.is_idle()
+    }
+
+    /// Whether the ledger does not show what this instance has.
+    pub fn is_stale(&self) -> bool {
+        self.stale
+    }
+
+    /// Asks for a permit.
+    ///
+    /// # Errors
+    /// The shared store failed; the request has neither a permit nor a place.
+    pub fn arrive(
+        &mut self,
+        me: SlotId,
+        stream: StreamId,
+        arrival: Arrival,
+        port: &mut dyn Port,
+    ) -> Result<Change, StoreError> {
+        let cause = Cause { arrival: Some(arrival), ..Cause::default() };
+        let change = self.change(me, cause, port)?;
+        match change.arrived {
+            Some(Arrived::Admitted) => self.local.run(arrival.lane),
+            Some(Arrived::Queued(tag)) => {
+                let entry = Entry { flow: arrival.flow, bytes: arrival.bytes };
+                self.local.enqueue(arrival.lane, tag, stream, entry);
+            }
+            _ => {}
+        }
+        Ok(change)
+    }
+
+    /// Gives a permit back that was held for this long.
+    pub fn release(
+        &mut self,
+        me: SlotId,
+        lane: Lane,
+        held: Nanos,
+        port: &mut dyn Port,
+    ) -> Vec<StreamId> {
+        self.local.give_back(lane);
+        self.change_or_stale(me, Cause { held: Some(held), ..Cause::default() }, port)
+    }
+
+    /// Takes a waiter out of the queue; its client left or its time is over.
+    pub fn leave(
+        &mut self,
+        me: SlotId,
+        (lane, tag, flow): (Lane, Tag, FlowId),
+        stream: StreamId,
+        port: &mut dyn Port,
+    ) -> Vec<StreamId> {
+        if !self.local.dequeue(lane, tag, stream) {
+            return Vec::new();
+        }
+        let left = Some((flow, lane.tier));
+        self.change_or_stale(me, Cause { left, ..Cause::default() }, port)
+    }
+
+    /// Looks whether there is something to take up or to hand out.
+    pub fn look(&mut self, me: SlotId, port: &mut dyn Port) -> Vec<StreamId> {
+        self.change_or_stale(me, Cause::default(), port)
+    }
+
+    /// The ledger as it is now; `None` where there is none that can be read.
+    ///
+    /// # Errors
+    /// The shared store failed.
+    pub fn ledger(&self, port: &mut dyn Port) -> Result<Option<Ledger>, StoreError> {
+        Ok(Ledger::decode(&port.load(&self.key)?.bytes))
+    }
+
+    /// Makes the ledger where it is missing, before the first race for it can be.
+    ///
+    /// # Errors
+    /// The shared store failed.
+    pub fn create(&mut self, port: &mut dyn Port) -> Result<(), StoreError> {
+        let stored = port.load(&self.key)?;
+        if stored.version == 0 && stored.bytes.is_empty() {
+            Ledger::default().encode(&mut self.buffer);
+            port.store(&self.key, &self.buffer, 0)?;
+        }
+        Ok(())
+    }
+
+    /// Takes out the rows of instances that are gone. True where there were any.
+    ///
+    /// # Errors
+    /// The shared store failed.
+    pub fn purge(
+        &mut self,
+        lives: &dyn Fn(SlotId) -> bool,
+        port: &mut dyn Port,
+    ) -> Result<bool, StoreError> {
+        for _ in 0..TRIES {
+            let stored = port.load(&self.key)?;
+            let Some(mut ledger) = Ledger::decode(&stored.bytes) else { return Ok(false) };
+            if !turn::purge(&mut ledger, lives) {
+                return Ok(false);
+            }
+            ledger.encode(&mut self.buffer);
+            if port.store(&self.key, &self.buffer, stored.version)? {
+                return Ok(true);
+            }
+        }
+        Err(StoreError::Contended)
+    }
+
+    fn change_or_stale(&mut self, me: SlotId, cause: Cause, port: &mut dyn Port) -> Vec<StreamId> {
+        if let Ok(change) = self.change(me, cause, port) {
+            return change.promoted;
+        }
+        self.stale = true;
+        Vec::new()
+    }
+
+    fn change(
+        &mut self,
+        me: SlotId,
+        cause: Cause,
+        port: &mut dyn Port,
+    ) -> Result<Change, StoreError> {
+        for _ in 0..TRIES {
+            let stored = port.load(&self.key)?;
+            let mut ledger = Ledger::decode(&stored.bytes).unwrap_or_default();
+            let turn = turn(&mut ledger, me, &self.local, &self.limits, cause);
+            ledger.encode(&mut self.buffer);
+            if self.buffer == stored.bytes || port.store(&self.key, &self.buffer, stored.version)? {
+                self.stale = false;
+                return Ok(self.apply(turn, port));
+            }
+        }
+        Err(StoreError::Contended)
+    }
+
+    fn apply(&mut self, turn: Turn, port: &mut dyn Port) -> Change {
+        let promoted = turn.promoted.iter().filter_map(|lane| self.local.promote(*lane)).collect();
+        self.local.sweep();
+        for slot in turn.wake {
+            port.wake(slot, self.id);
+        }
+        Change { promoted, arrived: turn.arrived }
+    }
+}

@@ -1,0 +1,400 @@
+//! Whose turn it is: one change of a pool's ledger.
+//!
+//! Every change follows one pattern, whatever caused it: the instance writes its own rows anew
+//! from what it itself has, takes up permits that others handed to it, and then hands out every
+//! free permit to the waiter with the smallest tag in the whole process. A change that did not
+//! arrive, a lost message, or rows that somebody overwrote are thereby repaired by the next one.
+//!
+//! # Order
+//! Start-time fair queueing: a waiter's tag is the later of the pool's virtual time and the end of
+//! its flow's last turn, and its turn lasts `cost / weight`, where the weight of a flow is the
+//! tier's weight divided by the number of the tier's flows that wait now. Tiers thus share by
+//! weight however many keys they have, keys of one tier share evenly in tokens, and inside a key
+//! the oldest is first. A waiter whose tier or size class is at its own limit is passed over.
+//!
+//! # Trade-offs
+//! Tags are given on arrival, so a tier whose number of waiting keys changes a lot is off by one
+//! queue's length. A request that finds a free permit does not wait for the order to matter. When
+//! nobody waits all flows start equal again.
+
+use super::ledger::{COST_UNIT, FlowRow, HEADS, Ledger, Row, Tag};
+use super::local::LocalPool;
+use crate::config::PoolLimits;
+use crate::ids::{FlowId, Lane, Nanos, SlotId, TierId};
+
+/// Share of a new sample in the mean time a permit is held: one in this many.
+const HOLD_SMOOTHING: u64 = 16;
+
+/// A request that wants a permit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arrival {
+    /// Its lane.
+    pub lane: Lane,
+    /// Rank of its size class, the smallest first.
+    pub rank: u32,
+    /// Its flow.
+    pub flow: FlowId,
+    /// What it costs, in tokens: prompt and expected output.
+    pub cost: u64,
+    /// Bytes of its body.
+    pub bytes: u64,
+    /// Now.
+    pub now: Nanos,
+    /// How long it may wait.
+    pub max_wait: Nanos,
+}
+
+/// What became of an arrival.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Arrived {
+    /// It has a permit.
+    Admitted,
+    /// It waits, and this is its place.
+    Queued(Tag),
+    /// Its tier's queue is full.
+    Full {
+        /// Time after which a place should be free.
+        retry_after: Nanos,
+    },
+    /// It would wait longer than it may.
+    TooLong {
+        /// The wait that is predicted.
+        predicted: Nanos,
+    },
+}
+
+/// What a change did besides.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Turn {
+    /// Waiters of this instance that have a permit now, in this order.
+    pub promoted: Vec<Lane>,
+    /// Other instances that were handed a permit and must be woken.
+    pub wake: Vec<SlotId>,
+    /// What became of the arrival, where there was one.
+    pub arrived: Option<Arrived>,
+}
+
+/// What a change is about, besides what the instance itself has.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Cause {
+    /// A request that wants a permit.
+    pub arrival: Option<Arrival>,
+    /// A permit came back after this time.
+    pub held: Option<Nanos>,
+    /// A waiter of this flow left without a permit.
+    pub left: Option<(FlowId, TierId)>,
+}
+
+/// Changes the ledger. The instance's own state is only read: the caller applies the turn to it
+/// once the ledger is stored.
+pub fn turn(
+    ledger: &mut Ledger,
+    me: SlotId,
+    local: &LocalPool,
+    limits: &PoolLimits,
+    cause: Cause,
+) -> Turn {
+    let mut turn = Turn::default();
+    publish(ledger, me, local, &mut turn);
+    if let Some(held) = cause.held {
+        ledger.hold = smooth(ledger.hold, held);
+    }
+    hand_out(ledger, me, local, limits, &mut turn);
+    publish_flows(ledger, me, local, &turn);
+    if let Some((flow, tier)) = cause.left {
+        forget(ledger, flow, tier);
+    }
+    if let Some(arrival) = cause.arrival {
+        turn.arrived = Some(arrive(ledger, me, limits, arrival));
+    }
+    ledger.rows.retain(|row| row.in_flight > 0 || row.granted > 0 || row.waiting > 0);
+    if ledger.waiting() == 0 {
+        ledger.flows.clear();
+        ledger.virtual_time = 0;
+    } else {
+        let now = ledger.virtual_time;
+        ledger.flows.retain(|row| row.waiting > 0 || row.finish > now);
+    }
+    turn
+}
+
+/// Takes the rows of instances that are gone out of the ledger. True where there were any.
+pub fn purge(ledger: &mut Ledger, lives: impl Fn(SlotId) -> bool) -> bool {
+    let before = (ledger.rows.len(), ledger.flows.len());
+    ledger.rows.retain(|row| lives(row.slot));
+    ledger.flows.retain(|row| lives(row.slot));
+    before != (ledger.rows.len(), ledger.flows.len())
+}
+
+fn smooth(mean: u64, sample: u64) -> u64 {
+    // A sample of zero must not read as "no sample yet".
+    let sample = sample.max(1);
+    if mean == 0 {
+        return sample;
+    }
+    let kept = mean.saturating_sub(mean / HOLD_SMOOTHING);
+    kept.saturating_add(sample / HOLD_SMOOTHING).max(1)
+}
+
+/// Writes this instance's rows anew and takes up what was handed to it.
+fn publish(ledger: &mut Ledger, me: SlotId, local: &LocalPool, turn: &mut Turn) {
+    for row in ledger.rows.iter_mut().filter(|row| row.slot == me) {
+        if !local.lanes.contains_key(&row.lane) {
+            row.in_flight = 0;
+            row.granted = 0;
+            row.waiting = 0;
+            row.bytes = 0;
+            row.heads.clear();
+        }
+    }
+    for (lane, place) in &local.lanes {
+        let row = row_of(ledger, me, *lane);
+        let waiting = u32::try_from(place.queue.len()).unwrap_or(u32::MAX);
+        let taken = row.granted.min(waiting);
+        row.granted = 0;
+        row.in_flight = place.in_flight.saturating_add(taken);
+        row.waiting = waiting.saturating_sub(taken);
+        row.bytes = place.bytes;
+        for _ in 0..taken {
+            turn.promoted.push(*lane);
+        }
+        heads(row, local, taken);
+    }
+}
+
+/// The row of an instance's lane, made where it is missing.
+fn row_of(ledger: &mut Ledger, slot: SlotId, lane: Lane) -> &mut Row {
+    let at = ledger.rows.iter().position(|row| row.slot == slot && row.lane == lane);
+    let at = at.unwrap_or_else(|| {
+        ledger.rows.push(Row {
+            slot,
+            lane,
+            in_flight: 0,
+            granted: 0,
+            waiting: 0,
+            bytes: 0,
+            heads: Vec::new(),
+        });
+        ledger.rows.len().saturating_sub(1)
+    });
+    // `at` is an index into `rows` by construction.
+    #[expect(clippy::indexing_slicing, reason = "the index was found or made above")]
+    &mut ledger.rows[at]
+}
+
+/// Publishes the first tags of a lane of this instance, those left out that run already.
+fn heads(row: &mut Row, local: &LocalPool, promoted: u32) {
+    row.heads.clear();
+    if let Some(place) = local.lanes.get(&row.lane) {
+        let skip = usize::try_from(promoted).unwrap_or(usize::MAX);
+        row.heads.extend(place.queue.keys().skip(skip).take(HEADS).map(|(tag, _)| *tag));
+    }
+}
+
+/// Hands every free permit to the waiter whose turn it is.
+fn hand_out(
+    ledger: &mut Ledger,
+    me: SlotId,
+    local: &LocalPool,
+    limits: &PoolLimits,
+    turn: &mut Turn,
+) {
+    while ledger.in_flight() < limits.max_in_flight {
+        let next = ledger
+            .rows
+            .iter()
+            .enumerate()
+            .filter_map(|(at, row)| Some((*row.heads.first()?, at)))
+            .filter(|(_, at)| {
+                ledger.rows.get(*at).is_some_and(|row| may_run(ledger, limits, row.lane))
+            })
+            .min();
+        let Some((tag, at)) = next else { return };
+        ledger.virtual_time = ledger.virtual_time.max(tag.start);
+        let Some(row) = ledger.rows.get_mut(at) else { return };
+        if row.slot == me {
+            turn.promoted.push(row.lane);
+            row.in_flight = row.in_flight.saturating_add(1);
+            row.waiting = row.waiting.saturating_sub(1);
+            let lane = row.lane;
+            let promoted = turn.promoted.iter().filter(|other| **other == lane).count();
+            heads(row, local, u32::try_from(promoted).unwrap_or(u32::MAX));
+        } else {
+            row.granted = row.granted.saturating_add(1);
+            row.heads.remove(0);
+            if !turn.wake.contains(&row.slot) {
+                turn.wake.push(row.slot);
+            }
+        }
+    }
+}
+
+/// Whether the tier and the size class of a lane are below their own limits.
+fn may_run(ledger: &Ledger, limits: &PoolLimits, lane: Lane) -> bool {
+    let held = |of: &dyn Fn(&Lane) -> bool| {
+        ledger.sum(|row| if of(&row.lane) { row.in_flight.saturating_add(row.granted) } else { 0 })
+    };
+    held(&|other| other.tier == lane.tier) < limits.tier_permits(lane.tier)
+        && held(&|other| other.class == lane.class) < limits.class_permits(lane.class)
+}
+
+/// Writes this instance's waiting counts of flows anew; the ends of their turns stay.
+fn publish_flows(ledger: &mut Ledger, me: SlotId, local: &LocalPool, turn: &Turn) {
+    for row in ledger.flows.iter_mut().filter(|row| row.slot == me) {
+        row.waiting = 0;
+    }
+    for ((flow, tier), waiting) in &local.flows {
+        let row = flow_row(ledger, *flow, *tier, me);
+        row.waiting = row.waiting.saturating_add(*waiting);
+    }
+    // Who was promoted in this turn is still in the local queues.
+    let mut taken: Vec<(Lane, usize)> = Vec::new();
+    for lane in &turn.promoted {
+        let at = if let Some((_, at)) = taken.iter_mut().find(|(other, _)| other == lane) {
+            *at = at.saturating_add(1);
+            at.saturating_sub(1)
+        } else {
+            taken.push((*lane, 1));
+            0
+        };
+        let entry = local.lanes.get(lane).and_then(|place| place.queue.values().nth(at));
+        if let Some(entry) = entry {
+            let row = flow_row(ledger, entry.flow, lane.tier, me);
+            row.waiting = row.waiting.saturating_sub(1);
+        }
+    }
+}
+
+/// The row of a flow for one instance, made where it is missing; rows stay in the order of flows.
+fn flow_row(ledger: &mut Ledger, flow: FlowId, tier: TierId, slot: SlotId) -> &mut FlowRow {
+    let key = (flow, tier, slot);
+    let found = ledger.flows.binary_search_by_key(&key, |row| (row.flow, row.tier, row.slot));
+    let at = found.unwrap_or_else(|at| {
+        ledger.flows.insert(at, FlowRow { flow, tier, slot, waiting: 0, finish: 0 });
+        at
+    });
+    #[expect(clippy::indexing_slicing, reason = "the index was found or made above")]
+    &mut ledger.flows[at]
+}
+
+/// A flow whose last waiter left unserved has no turn to pay for.
+fn forget(ledger: &mut Ledger, flow: FlowId, tier: TierId) {
+    let same = |row: &FlowRow| row.flow == flow && row.tier == tier;
+    if ledger.flows.iter().filter(|row| same(row)).all(|row| row.waiting == 0) {
+        ledger.flows.retain(|row| !same(row));
+    }
+}
+
+fn arrive(ledger: &mut Ledger, me: SlotId, limits: &PoolLimits, arrival: Arrival) -> Arrived {
+    let Arrival { lane, flow, .. } = arrival;
+    if ledger.in_flight() < limits.max_in_flight && may_run(ledger, limits, lane) {
+        let row = row_of(ledger, me, lane);
+        row.in_flight = row.in_flight.saturating_add(1);
+        return Arrived::Admitted;
+    }
+    let rule = limits.tier(lane.tier).copied();
+    let (entries, bytes) = ledger.waiting_of(lane.tier);
+    let (capacity, max_bytes) = rule.map_or((0, 0), |rule| (rule.capacity, rule.max_bytes));
+    if entries >= capacity || bytes.saturating_add(arrival.bytes) > max_bytes {
+        let ahead = u64::from(entries.max(1));
+        let retry_after = time_of(ledger, limits, lane, ahead).unwrap_or(0);
+        return Arrived::Full { retry_after };
+    }
+    let predicted = predict(ledger, limits, lane, flow);
+    if predicted > arrival.max_wait || arrival.max_wait == 0 {
+        return Arrived::TooLong { predicted };
+    }
+    let weight = u64::from(rule.map_or(1, |rule| rule.weight));
+    let flows = live_flows(ledger, lane.tier, flow);
+    let length =
+        arrival.cost.max(1).saturating_mul(COST_UNIT).saturating_mul(flows) / weight.max(1);
+    let finish = last_finish(ledger, flow, lane.tier);
+    let start = ledger.virtual_time.max(finish);
+    let tag = Tag { start, rank: arrival.rank, arrived: arrival.now };
+
+    let row = row_of(ledger, me, lane);
+    row.waiting = row.waiting.saturating_add(1);
+    row.bytes = row.bytes.saturating_add(arrival.bytes);
+    let at = row.heads.partition_point(|other| *other <= tag);
+    // Behind the last published tag there may be others that are not published.
+    if at < row.heads.len() || row.heads.len().saturating_add(1) == count(row.waiting) {
+        row.heads.insert(at, tag);
+        row.heads.truncate(HEADS);
+    }
+    let row = flow_row(ledger, flow, lane.tier, me);
+    row.waiting = row.waiting.saturating_add(1);
+    row.finish = start.saturating_add(length);
+    Arrived::Queued(tag)
+}
+
+fn count(number: u32) -> usize {
+    usize::try_from(number).unwrap_or(usize::MAX)
+}
+
+/// When the last turn of a flow ends, over all instances.
+fn last_finish(ledger: &Ledger, flow: FlowId, tier: TierId) -> u64 {
+    let rows = ledger.flows.iter().filter(|row| row.flow == flow && row.tier == tier);
+    rows.map(|row| row.finish).max().unwrap_or(0)
+}
+
+/// Waiting requests of each flow of a tier, over all instances.
+fn flows_of(ledger: &Ledger, tier: TierId) -> Vec<(FlowId, u32)> {
+    let mut flows: Vec<(FlowId, u32)> = Vec::new();
+    for row in ledger.flows.iter().filter(|row| row.tier == tier && row.waiting > 0) {
+        match flows.last_mut() {
+            Some((flow, waiting)) if *flow == row.flow => {
+                *waiting = waiting.saturating_add(row.waiting);
+            }
+            _ => flows.push((row.flow, row.waiting)),
+        }
+    }
+    flows
+}
+
+/// Flows of a tier that wait, this one included.
+fn live_flows(ledger: &Ledger, tier: TierId, flow: FlowId) -> u64 {
+    let flows = flows_of(ledger, tier);
+    let others = flows.iter().filter(|(other, _)| *other != flow).count();
+    u64::try_from(others).unwrap_or(u64::MAX).saturating_add(1)
+}
+
+/// The wait that an arrival of this flow has to reckon with: as many turns of every other flow of
+/// its tier as its own flow takes until it is served, at the rate the tier is served with.
+fn predict(ledger: &Ledger, limits: &PoolLimits, lane: Lane, flow: FlowId) -> Nanos {
+    let flows = flows_of(ledger, lane.tier);
+    let own = flows.iter().find(|(other, _)| *other == flow).map_or(0, |(_, waiting)| *waiting);
+    let turns = u64::from(own).saturating_add(1);
+    let others = flows.iter().filter(|(other, _)| *other != flow);
+    let ahead = others.fold(u64::from(own), |ahead, (_, waiting)| {
+        ahead.saturating_add(u64::from(*waiting).min(turns))
+    });
+    time_of(ledger, limits, lane, ahead).unwrap_or(0)
+}
+
+/// The time in which all that wait in a lane's tier are served; 0 before any permit came back.
+pub fn drain_time(ledger: &Ledger, limits: &PoolLimits, lane: Lane) -> Nanos {
+    let (waiting, _) = ledger.waiting_of(lane.tier);
+    time_of(ledger, limits, lane, u64::from(waiting.max(1))).unwrap_or(0)
+}
+
+/// The time in which a tier is served this many requests. `None` before any permit came back.
+///
+/// By Little's law a pool with all permits in use serves `permits / hold` requests a second; a
+/// tier gets its weight's share of them among the tiers that wait.
+fn time_of(ledger: &Ledger, limits: &PoolLimits, lane: Lane, requests: u64) -> Option<Nanos> {
+    if ledger.hold == 0 {
+        return None;
+    }
+    let waits = |tier: TierId| {
+        tier == lane.tier || ledger.rows.iter().any(|row| row.lane.tier == tier && row.waiting > 0)
+    };
+    let tiers = limits.tiers.iter().filter(|rule| waits(rule.id));
+    let weights = tiers.fold(0_u64, |sum, rule| sum.saturating_add(u64::from(rule.weight)));
+    let weight = u128::from(limits.tier(lane.tier).map_or(1, |rule| rule.weight).max(1));
+    let work = u128::from(requests).saturating_mul(u128::from(ledger.hold));
+    let shared = work
+        .saturating_mul(u128::from(weights).max(weight))
+        .checked_div(u128::from(limits.max_in_flight.max(1)).saturating_mul(weight))?;
+    let capped = work.checked_div(u128::from(limits.tier_permits(lane.tier).max(1)))?;
+    Some(u64::try_from(shared.max(capped)).unwrap_or(u64::MAX))
+}

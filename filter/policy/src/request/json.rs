@@ -1,0 +1,357 @@
+//! A cursor over JSON text: checks everything, builds nothing.
+//!
+//! The grammar is that of Python's `json` minus what only Python takes (`NaN`, `Infinity`, lone
+//! surrogates), because a body that two readers could take in two ways must not pass. Nesting is a
+//! bit per level in one integer, so no input can exhaust the stack.
+
+use super::error::{Problem, ReadError};
+use super::scan::{plain_end, unicode_escape};
+use super::{MAX_DEPTH, MAX_DIGITS};
+
+type Result<T> = core::result::Result<T, ReadError>;
+
+/// The inside of a string literal: byte offsets without the quotes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Text {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) escaped: bool,
+}
+
+/// A number literal.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Number {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    /// Written with neither fraction nor exponent.
+    pub(super) integer: bool,
+}
+
+/// What kind of value comes next, by its first byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    Number,
+    Object,
+    Array,
+    True,
+    False,
+    Null,
+}
+
+#[derive(Debug)]
+pub(super) struct Cursor<'a> {
+    text: &'a str,
+    bytes: &'a [u8],
+    pos: usize,
+    depth: u32,
+}
+
+impl<'a> Cursor<'a> {
+    pub(super) fn new(text: &'a str) -> Self {
+        Self { text, bytes: text.as_bytes(), pos: 0, depth: 0 }
+    }
+
+    pub(super) const fn pos(&self) -> usize {
+        self.pos
+    }
+
+    /// The source between two offsets; empty where they are no boundaries, which does not happen
+    /// for offsets this cursor has made.
+    pub(super) fn raw(&self, start: usize, end: usize) -> &'a str {
+        self.text.get(start..end).unwrap_or_default()
+    }
+
+    pub(super) fn byte(&self) -> Option<u8> {
+        self.bytes.get(self.pos).copied()
+    }
+
+    fn bump(&mut self) {
+        self.pos = self.pos.wrapping_add(1);
+    }
+
+    pub(super) fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
+            self.bump();
+        }
+    }
+
+    fn unexpected<T>(&self) -> Result<T> {
+        let problem = match self.byte() {
+            None => Problem::End,
+            Some(_) => Problem::Syntax,
+        };
+        Err(ReadError::new(problem, self.pos))
+    }
+
+    /// Takes one byte that must come now.
+    pub(super) fn expect(&mut self, byte: u8) -> Result<()> {
+        if self.byte() == Some(byte) {
+            self.bump();
+            return Ok(());
+        }
+        self.unexpected()
+    }
+
+    /// Takes the byte if it comes now.
+    pub(super) fn take(&mut self, byte: u8) -> bool {
+        let found = self.byte() == Some(byte);
+        if found {
+            self.bump();
+        }
+        found
+    }
+
+    /// Enters an array or object whose bracket comes now.
+    pub(super) fn enter(&mut self, bracket: u8) -> Result<()> {
+        self.expect(bracket)?;
+        self.depth = self.depth.saturating_add(1);
+        if self.depth > MAX_DEPTH {
+            return Err(ReadError::new(Problem::Deep, self.pos));
+        }
+        self.space();
+        Ok(())
+    }
+
+    pub(super) fn leave(&mut self) {
+        self.depth = self.depth.saturating_sub(1);
+    }
+
+    /// Steps to the next element of an array: false at its end. `first` before the first one.
+    pub(super) fn element(&mut self, first: bool) -> Result<bool> {
+        self.space();
+        if self.take(b']') {
+            self.leave();
+            return Ok(false);
+        }
+        if !first {
+            self.expect(b',')?;
+            self.space();
+        }
+        Ok(true)
+    }
+
+    pub(super) fn kind(&self) -> Result<Kind> {
+        Ok(match self.byte() {
+            Some(b'"') => Kind::Text,
+            Some(b'{') => Kind::Object,
+            Some(b'[') => Kind::Array,
+            Some(b'-' | b'0'..=b'9') => Kind::Number,
+            Some(b't') => Kind::True,
+            Some(b'f') => Kind::False,
+            Some(b'n') => Kind::Null,
+            Some(b'N' | b'I') => return self.nan(),
+            _ => return self.unexpected(),
+        })
+    }
+
+    /// The two words Python reads as numbers and JSON does not.
+    fn nan<T>(&self) -> Result<T> {
+        let rest = self.bytes.get(self.pos..).unwrap_or_default();
+        if rest.starts_with(b"NaN") || rest.starts_with(b"Infinity") {
+            return Err(ReadError::new(Problem::NonFinite, self.pos));
+        }
+        self.unexpected()
+    }
+
+    fn word(&mut self, word: &[u8]) -> Result<()> {
+        for &byte in word {
+            self.expect(byte)?;
+        }
+        Ok(())
+    }
+
+    /// Takes `null` if it comes now.
+    pub(super) fn null(&mut self) -> Result<bool> {
+        if self.byte() == Some(b'n') {
+            self.word(b"null")?;
+            return Ok(true);
+        }
+        Ok(false)
+    }
+
+    /// Takes `true` or `false`, one of which starts here.
+    pub(super) fn boolean(&mut self) -> Result<bool> {
+        if self.byte() == Some(b't') {
+            self.word(b"true")?;
+            return Ok(true);
+        }
+        self.word(b"false")?;
+        Ok(false)
+    }
+
+    fn digits(&mut self) -> usize {
+        let start = self.pos;
+        while let Some(b'0'..=b'9') = self.byte() {
+            self.bump();
+        }
+        self.pos.wrapping_sub(start)
+    }
+
+    pub(super) fn number(&mut self) -> Result<Number> {
+        let start = self.pos;
+        if self.take(b'-') && self.byte() == Some(b'I') {
+            return self.nan();
+        }
+        let first = self.byte();
+        let whole = self.digits();
+        if whole == 0 || (first == Some(b'0') && whole > 1) {
+            return Err(ReadError::new(Problem::Number, start));
+        }
+        let mut integer = true;
+        if self.take(b'.') {
+            integer = false;
+            if self.digits() == 0 {
+                return Err(ReadError::new(Problem::Number, start));
+            }
+        }
+        if let Some(b'e' | b'E') = self.byte() {
+            integer = false;
+            self.bump();
+            if let Some(b'+' | b'-') = self.byte() {
+                self.bump();
+            }
+            if self.digits() == 0 {
+                return Err(ReadError::new(Problem::Number, start));
+            }
+        }
+        if integer && whole > MAX_DIGITS {
+            return Err(ReadError::new(Problem::Digits, start));
+        }
+        let end = self.pos;
+        Ok(Number { start, end, integer })
+    }
+
+    /// Takes a string literal, checking its escapes but not decoding them.
+    pub(super) fn string(&mut self) -> Result<Text> {
+        self.expect(b'"')?;
+        let start = self.pos;
+        let mut escaped = false;
+        loop {
+            match self.byte() {
+                Some(b'"') => {
+                    let end = self.pos;
+                    self.bump();
+                    return Ok(Text { start, end, escaped });
+                }
+                Some(b'\\') => {
+                    escaped = true;
+                    self.escape()?;
+                }
+                Some(..0x20) => {
+                    return Err(ReadError::new(Problem::ControlCharacter, self.pos));
+                }
+                Some(_) => self.pos = plain_end(self.bytes, self.pos),
+                None => return self.unexpected(),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<()> {
+        let start = self.pos;
+        self.bump();
+        match self.byte() {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
+                self.bump();
+                Ok(())
+            }
+            Some(b'u') => {
+                let (_, len) = unicode_escape(self.bytes, start)?;
+                self.pos = start.saturating_add(len);
+                Ok(())
+            }
+            Some(_) => Err(ReadError::new(Problem::Escape, start)),
+            None => self.unexpected(),
+        }
+    }
+
+    /// Appends the decoded text. The literal has been checked by [`Cursor::string`].
+    pub(super) fn decode(&self, text: Text, out: &mut String) {
+        let Some(bytes) = self.bytes.get(..text.end) else {
+            return;
+        };
+        let mut pos = text.start;
+        while let Some(&first) = bytes.get(pos) {
+            if first != b'\\' {
+                let end = plain_end(bytes, pos);
+                out.push_str(self.raw(pos, end));
+                pos = end;
+                continue;
+            }
+            let mut len = 2;
+            out.push(match bytes.get(pos.wrapping_add(1)) {
+                Some(b'u') => match unicode_escape(bytes, pos) {
+                    Ok((char, used)) => {
+                        len = used;
+                        char
+                    }
+                    Err(_) => return,
+                },
+                Some(b'b') => '\u{8}',
+                Some(b'f') => '\u{c}',
+                Some(b'n') => '\n',
+                Some(b'r') => '\r',
+                Some(b't') => '\t',
+                Some(&other) => char::from(other),
+                None => return,
+            });
+            pos = pos.wrapping_add(len);
+        }
+    }
+
+    /// Takes any value, of any depth up to the bound, without looking at what it means.
+    pub(super) fn skip(&mut self) -> Result<()> {
+        // One bit a level, set for an object, the innermost lowest.
+        let mut objects: u128 = 0;
+        let outer = self.depth;
+        loop {
+            match self.kind()? {
+                Kind::Text => drop(self.string()?),
+                Kind::Number => drop(self.number()?),
+                Kind::True | Kind::False => drop(self.boolean()?),
+                Kind::Null => drop(self.null()?),
+                Kind::Object => {
+                    self.enter(b'{')?;
+                    objects = (objects << 1) | 1;
+                    if self.byte() != Some(b'}') {
+                        self.key()?;
+                        continue;
+                    }
+                }
+                Kind::Array => {
+                    self.enter(b'[')?;
+                    objects <<= 1;
+                    if self.byte() != Some(b']') {
+                        continue;
+                    }
+                }
+            }
+            loop {
+                if self.depth == outer {
+                    return Ok(());
+                }
+                self.space();
+                let object = objects & 1 == 1;
+                if self.take(b',') {
+                    self.space();
+                    if object {
+                        self.key()?;
+                    }
+                    break;
+                }
+                self.expect(if object { b'}' } else { b']' })?;
+                objects >>= 1;
+                self.leave();
+            }
+        }
+    }
+
+    /// Takes a key with its colon and the space behind it.
+    pub(super) fn key(&mut self) -> Result<Text> {
+        let key = self.string()?;
+        self.space();
+        self.expect(b':')?;
+        self.space();
+        Ok(key)
+    }
+}

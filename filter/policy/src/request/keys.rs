@@ -1,0 +1,172 @@
+//! The keys the filter knows, and the check that none is given twice.
+//!
+//! The engine lets the last of two equal keys win; another reader may let the first. So a repeated
+//! key is refused in every object that is read here, known key or not, escaped or not.
+
+use super::error::{Problem, ReadError};
+use super::json::Cursor;
+
+/// Declares the known keys once, for both directions.
+macro_rules! names {
+    ($($variant:ident = $text:literal,)*) => {
+        /// A key the filter acts on, or `Other`.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub(super) enum Key { $($variant,)* Other }
+
+        impl Key {
+            fn of(key: &str) -> Self {
+                match key { $($text => Self::$variant,)* _ => Self::Other }
+            }
+
+            /// The key's text; empty for `Other`.
+            pub(super) const fn text(self) -> &'static str {
+                match self { $(Self::$variant => $text,)* Self::Other => "" }
+            }
+        }
+    };
+}
+
+names! {
+    Arguments = "arguments",
+    AudioEmbeds = "audio_embeds",
+    AudioUrl = "audio_url",
+    BestOf = "best_of",
+    CallId = "call_id",
+    ChatTemplateKwargs = "chat_template_kwargs",
+    Content = "content",
+    Documents = "documents",
+    Function = "function",
+    Id = "id",
+    ImageEmbeds = "image_embeds",
+    ImagePil = "image_pil",
+    ImageUrl = "image_url",
+    IncludeUsage = "include_usage",
+    Input = "input",
+    InputAudio = "input_audio",
+    Instructions = "instructions",
+    KvTransferParams = "kv_transfer_params",
+    MaxCompletionTokens = "max_completion_tokens",
+    MaxOutputTokens = "max_output_tokens",
+    MaxTokens = "max_tokens",
+    Messages = "messages",
+    Model = "model",
+    N = "n",
+    Name = "name",
+    Output = "output",
+    PreviousInputMessages = "previous_input_messages",
+    Prompt = "prompt",
+    PromptEmbeds = "prompt_embeds",
+    PromptTokenIds = "prompt_token_ids",
+    Reasoning = "reasoning",
+    ReasoningContent = "reasoning_content",
+    Refusal = "refusal",
+    Role = "role",
+    Stream = "stream",
+    StreamOptions = "stream_options",
+    Summary = "summary",
+    System = "system",
+    Text = "text",
+    Thinking = "thinking",
+    Tool = "tool",
+    ToolCallId = "tool_call_id",
+    ToolCalls = "tool_calls",
+    ToolUseId = "tool_use_id",
+    Tools = "tools",
+    Type = "type",
+}
+
+/// Most objects have few keys: these stay on the stack.
+const INLINE: usize = 24;
+
+/// The keys of one object so far, as 64-bit hashes.
+///
+/// Equal keys have equal hashes, so no repetition is missed; a made-up collision costs only its
+/// sender a 400.
+#[derive(Debug)]
+pub(super) struct Keys {
+    limit: usize,
+    count: usize,
+    /// One bit by hash: where it is clear, the key is new and no list is searched.
+    filter: u64,
+    inline: [u64; INLINE],
+    more: Vec<u64>,
+}
+
+impl Keys {
+    /// `limit` is the number of keys an object may have.
+    pub(super) const fn new(limit: usize) -> Self {
+        Self { limit, count: 0, filter: 0, inline: [0; INLINE], more: Vec::new() }
+    }
+
+    /// Steps to the next member of the object entered: its key, with the cursor on its value.
+    /// `None` at the end of the object.
+    pub(super) fn next(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        scratch: &mut String,
+    ) -> Result<Option<Key>, ReadError> {
+        cursor.space();
+        if cursor.take(b'}') {
+            cursor.leave();
+            return Ok(None);
+        }
+        if self.count > 0 {
+            cursor.expect(b',')?;
+            cursor.space();
+        }
+        let at = cursor.pos();
+        let text = cursor.key()?;
+        let key = if text.escaped {
+            scratch.clear();
+            cursor.decode(text, scratch);
+            scratch.as_str()
+        } else {
+            cursor.raw(text.start, text.end)
+        };
+        let name = Key::of(key);
+        if self.count >= self.limit {
+            return Err(ReadError::new(Problem::Keys, at));
+        }
+        if !self.insert(hash(key.as_bytes())) {
+            return Err(match name {
+                Key::Other => ReadError::new(Problem::DuplicateKey, at),
+                known => ReadError::of(Problem::DuplicateKey, known.text(), at),
+            });
+        }
+        Ok(Some(name))
+    }
+
+    /// False if the hash was there already.
+    fn insert(&mut self, hash: u64) -> bool {
+        let bit = 1_u64 << (hash >> 58);
+        if self.filter & bit != 0 {
+            let seen = self.inline.get(..self.count.min(INLINE)).unwrap_or_default();
+            if seen.contains(&hash) || self.more.contains(&hash) {
+                return false;
+            }
+        }
+        self.filter |= bit;
+        match self.inline.get_mut(self.count) {
+            Some(slot) => *slot = hash,
+            None => self.more.push(hash),
+        }
+        self.count = self.count.saturating_add(1);
+        true
+    }
+}
+
+/// A quick multiply-and-rotate hash, eight bytes at a time.
+fn hash(bytes: &[u8]) -> u64 {
+    const FACTOR: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mix = |state: u64, word: u64| (state ^ word).wrapping_mul(FACTOR).rotate_left(29);
+    let (words, tail) = bytes.as_chunks::<8>();
+    let mut state = bytes.len() as u64;
+    for &word in words {
+        state = mix(state, u64::from_le_bytes(word));
+    }
+    let mut last: u64 = 0;
+    for &byte in tail {
+        last = (last << 8) | u64::from(byte);
+    }
+    mix(mix(state, last), FACTOR)
+}
