@@ -362,3 +362,30 @@ fn every_series_that_readers_use_is_on_the_metrics_page() {
     }
     assert!(answer.body.contains("vllm:cache_config_info{"));
 }
+
+#[test]
+fn a_fixed_time_is_kept_whatever_the_lengths_and_the_company() {
+    let time = Duration::from_millis(100);
+    let config = SimConfig {
+        max_num_seqs: 2,
+        fixed_service: Some(time),
+        ..SimConfig::default()
+    };
+    let sim = Sim::start(config).unwrap();
+    let more = ["", r#","stream":true"#];
+    let sent: Vec<_> = (0..4)
+        .map(|n| chat(&sim, "a", 1 + n * 40, more[n % 2]))
+        .collect();
+    let readers: Vec<_> = sent
+        .into_iter()
+        .map(client::Sent::read_in_background)
+        .collect();
+    for reader in readers {
+        assert_eq!(reader.join().unwrap().status, 200);
+    }
+    assert_eq!(sim.stats().peak_running, 2);
+    for entry in sim.log() {
+        let took = entry.ended_ms.unwrap() - entry.started_ms.unwrap();
+        assert!((100.0..200.0).contains(&took), "{entry:?}");
+    }
+}

@@ -27,7 +27,7 @@ struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    run: Option<RunArgs>,
+    run: RunArgs,
 }
 
 const AFTER_HELP: &str = "Examples:
@@ -59,8 +59,8 @@ enum Command {
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Server to send to, such as `http://127.0.0.1:10000`
-    #[arg(long, value_name = "URL")]
-    target: String,
+    #[arg(long, required = true, value_name = "URL")]
+    target: Option<String>,
     /// Path of the requests
     #[arg(long, default_value = "/v1/chat/completions")]
     path: String,
@@ -175,6 +175,8 @@ fn time(text: &str) -> Result<Duration, String> {
 
 impl RunArgs {
     fn config(&self) -> anyhow::Result<LoadConfig> {
+        // Optional only for the subcommand's sake.
+        let target = self.target.as_deref().context("--target is needed")?;
         let mut mix = match &self.mix_file {
             Some(path) => read_mix(path)?,
             None => self.mix.clone(),
@@ -203,7 +205,7 @@ impl RunArgs {
             objective: self.objective,
             keep_records: self.records,
             progress: !self.quiet,
-            ..LoadConfig::new(&self.target, self.mode()?, mix)
+            ..LoadConfig::new(target, self.mode()?, mix)
         })
     }
 
@@ -243,12 +245,9 @@ impl RunArgs {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    let done = match (cli.command, cli.run) {
-        (Some(Command::Compare { left, right, label }), _) => {
-            print_comparison(&left, &right, &label)
-        }
-        (None, Some(args)) => measure(&args),
-        (None, None) => Err(anyhow::anyhow!("nothing to do; see --help")),
+    let done = match &cli.command {
+        Some(Command::Compare { left, right, label }) => print_comparison(left, right, label),
+        None => measure(&cli.run),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -49,6 +49,9 @@ struct Args {
     /// Milliseconds that each further running sequence adds to a step
     #[arg(long, default_value_t = 0.0, value_name = "MS")]
     decode_growth_ms: f64,
+    /// Every request takes exactly so many milliseconds once it runs; replaces the times above
+    #[arg(long, value_name = "MS")]
+    fixed_ms: Option<f64>,
     /// Output tokens where the request sets neither `max_tokens` nor `ignore_eos`
     #[arg(long, default_value_t = 16, value_parser = at_least_one)]
     output_tokens: usize,
@@ -140,6 +143,10 @@ impl Args {
             prefill_per_token: seconds("prefill-us", self.prefill_us, 1e-6)?,
             decode_per_token: seconds("decode-ms", self.decode_ms, 1e-3)?,
             decode_per_extra_seq: seconds("decode-growth-ms", self.decode_growth_ms, 1e-3)?,
+            fixed_service: self
+                .fixed_ms
+                .map(|ms| seconds("fixed-ms", ms, 1e-3))
+                .transpose()?,
             output_tokens: self.output_tokens,
             counting: match self.tokens {
                 Unit::Byte => Counting::Byte,

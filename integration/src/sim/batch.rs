@@ -1,19 +1,26 @@
 //! The state of the engine, and what one step does to it.
 //!
-//! Nothing here waits: the engine's loop asks for a step, sleeps as long as it takes, and ends it.
+//! Nothing here waits: the engine's loop asks when something is due, sleeps, and lets it happen.
+//! Steps end at absolute times: a late wake-up shortens the next sleep, which keeps the mean rate
+//! right on a busy machine.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 
 use super::ask::Ask;
 use super::config::{Fault, SimConfig};
 use super::engine::{End, Event};
 use super::journal::Journal;
 use super::metrics::{Gauges, Metrics, Timings};
+
+/// A real engine that was held up does not make up for it, so at most this much is caught up.
+const MAX_CATCH_UP: Duration = Duration::from_millis(20);
+
+/// The engine lets others look at its state between two steps only.
+const MIN_STEP: Duration = Duration::from_micros(10);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
@@ -35,6 +42,13 @@ pub(crate) struct Trap {
     pub(crate) after_tokens: usize,
 }
 
+/// How a sequence ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum How {
+    Served,
+    Failed,
+}
+
 #[derive(Debug)]
 pub(crate) struct Sequence {
     pub(crate) request: u64,
@@ -43,8 +57,11 @@ pub(crate) struct Sequence {
     pub(crate) events: mpsc::UnboundedSender<Event>,
     pub(crate) trap: Option<Trap>,
     pub(crate) plan: Plan,
+    /// How long it runs, where that is fixed.
+    pub(crate) service: Duration,
     pub(crate) unread: usize,
     pub(crate) made: usize,
+    pub(crate) over: bool,
     pub(crate) arrived: Instant,
     pub(crate) started: Instant,
     pub(crate) first_token: Instant,
@@ -59,6 +76,10 @@ pub(crate) struct Core {
     /// Unfinished choices of each request in flight.
     pub(crate) open: HashMap<u64, usize>,
     pub(crate) next_sequence: u64,
+    /// When the step that goes on will end.
+    step_ends: Option<Instant>,
+    /// When the last step should have ended, if the next one follows at once.
+    clock: Option<Instant>,
     pub(crate) slow: Option<(f64, Instant)>,
     pub(crate) hang_until: Option<Instant>,
     pub(crate) script: VecDeque<Fault>,
@@ -69,6 +90,41 @@ pub(crate) struct Core {
 // === impl Sequence ===
 
 impl Sequence {
+    /// When the next thing happens that anybody can see, where the running time is fixed.
+    fn due(&self) -> Instant {
+        let tokens = self.ask.output_tokens.max(1);
+        let step = self.ask.stream || self.trap.is_some();
+        let next = if step {
+            (self.made + 1).min(tokens)
+        } else {
+            tokens
+        };
+        self.started + self.service.mul_f64(next as f64 / tokens as f64)
+    }
+
+    /// Springs its trap or makes its next token, and says how it ended if it did.
+    fn next(&mut self, metrics: &mut Metrics) -> Option<How> {
+        if self.made == 0 {
+            metrics.prompt_tokens += self.ask.prompt_tokens as u64;
+            self.unread = 0;
+        }
+        let trap = self.trap.filter(|trap| self.made >= trap.after_tokens);
+        let how = match trap {
+            Some(trap) => {
+                let event = if trap.reset {
+                    Event::Reset
+                } else {
+                    Event::Failed
+                };
+                let _ = self.events.send(event);
+                Some(How::Failed)
+            }
+            None => self.make_token(metrics).then_some(How::Served),
+        };
+        self.over = how.is_some();
+        how
+    }
+
     /// Makes one token and tells about it; true when it was the last one.
     fn make_token(&mut self, metrics: &mut Metrics) -> bool {
         let now = Instant::now();
@@ -117,6 +173,8 @@ impl Core {
             running: Vec::new(),
             open: HashMap::new(),
             next_sequence: 0,
+            step_ends: None,
+            clock: None,
             slow: None,
             hang_until: None,
             script: VecDeque::new(),
@@ -152,10 +210,10 @@ impl Core {
     }
 
     /// Counts the end of one choice, and of the request with its last.
-    fn end_one(&mut self, request: u64, failed: Option<&'static str>) {
-        if let Some(outcome) = failed {
+    fn end_one(&mut self, request: u64, how: How) {
+        if how == How::Failed {
             if self.remove(request) {
-                self.journal.ended(request, outcome);
+                self.journal.ended(request, "failed");
             }
             return;
         }
@@ -197,18 +255,67 @@ impl Core {
         Some(fault)
     }
 
-    /// Fills the batch, plans a step and says how long it takes; `None` when nothing runs.
-    pub(crate) fn begin_step(&mut self, config: &SimConfig) -> Option<Duration> {
-        let now = Instant::now();
+    /// When something will happen next; `None` when nothing runs.
+    pub(crate) fn due(&mut self, config: &SimConfig, now: Instant) -> Option<Instant> {
+        if let Some(service) = config.fixed_service {
+            let service = self.slowed(service, now);
+            self.admit(config, now, service);
+            return self.running.iter().map(Sequence::due).min();
+        }
+        if self.step_ends.is_none() {
+            let step = self.begin_step(config, now);
+            let earliest = now.checked_sub(MAX_CATCH_UP).unwrap_or(now);
+            let begin = self.clock.take().map_or(now, |clock| clock.max(earliest));
+            self.step_ends = step.map(|step| begin + step);
+        }
+        self.step_ends
+    }
+
+    /// Lets happen what is due.
+    pub(crate) fn advance(&mut self, config: &SimConfig, now: Instant) {
+        if config.fixed_service.is_some() {
+            let mut ended = Vec::new();
+            for sequence in &mut self.running {
+                while let Some(how) =
+                    (sequence.due() <= now).then(|| sequence.next(&mut self.metrics))
+                {
+                    if let Some(how) = how {
+                        ended.push((sequence.request, how));
+                        break;
+                    }
+                }
+            }
+            self.end(ended);
+        } else {
+            self.clock = self.step_ends.take();
+            self.end_step();
+        }
+    }
+
+    /// Starts what waits as far as there is room.
+    fn admit(&mut self, config: &SimConfig, now: Instant, service: Duration) {
         while self.running.len() < config.max_num_seqs {
             let Some((_, mut sequence)) = self.waiting.pop_first() else {
                 break;
             };
             sequence.started = now;
+            sequence.service = service;
             self.journal.started(sequence.request);
             self.running.push(sequence);
         }
         self.note_depths();
+    }
+
+    fn slowed(&self, time: Duration, now: Instant) -> Duration {
+        match self.slow {
+            Some((factor, until)) if until > now => time.mul_f64(factor),
+            _ => time,
+        }
+    }
+
+    /// Fills the batch, plans a step and says how long it takes; `None` when nothing runs.
+    fn begin_step(&mut self, config: &SimConfig, now: Instant) -> Option<Duration> {
+        self.admit(config, now, Duration::ZERO);
         if self.running.is_empty() {
             return None;
         }
@@ -232,48 +339,35 @@ impl Core {
         let step = config.decode_per_token
             + config.decode_per_extra_seq * extra
             + config.prefill_per_token * u32::try_from(read).unwrap_or(u32::MAX);
-        match self.slow {
-            Some((factor, until)) if until > now => Some(step.mul_f64(factor)),
-            _ => Some(step),
-        }
+        Some(self.slowed(step, now).max(MIN_STEP))
     }
 
     /// Hands out the tokens of the step.
-    pub(crate) fn end_step(&mut self) {
+    fn end_step(&mut self) {
         let mut ended = Vec::new();
         for sequence in &mut self.running {
             match std::mem::replace(&mut sequence.plan, Plan::Idle) {
                 Plan::Idle => continue,
                 Plan::Read(part) => {
                     sequence.unread -= part;
-                    self.metrics.prompt_tokens += part as u64;
                     if sequence.unread > 0 {
                         continue;
                     }
                 }
                 Plan::Make => {}
             }
-            if let Some(trap) = sequence
-                .trap
-                .filter(|trap| sequence.made >= trap.after_tokens)
-            {
-                let event = if trap.reset {
-                    Event::Reset
-                } else {
-                    Event::Failed
-                };
-                let _ = sequence.events.send(event);
-                ended.push((sequence.request, Some("failed")));
-                continue;
-            }
-            if sequence.make_token(&mut self.metrics) {
-                ended.push((sequence.request, None));
+            if let Some(how) = sequence.next(&mut self.metrics) {
+                ended.push((sequence.request, how));
             }
         }
-        self.running
-            .retain(|s| s.unread > 0 || s.made < s.ask.output_tokens);
-        for (request, failed) in ended {
-            self.end_one(request, failed);
+        self.end(ended);
+    }
+
+    /// Takes ended sequences out of the batch and counts them.
+    fn end(&mut self, ended: Vec<(u64, How)>) {
+        self.running.retain(|sequence| !sequence.over);
+        for (request, how) in ended {
+            self.end_one(request, how);
         }
         self.note_depths();
     }

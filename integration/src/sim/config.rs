@@ -80,6 +80,9 @@ pub struct SimConfig {
     pub decode_per_token: Duration,
     /// What each further running sequence adds to a step.
     pub decode_per_extra_seq: Duration,
+    /// Every sequence takes exactly this long once it runs, whatever its lengths and however many
+    /// run beside it; replaces the times above. For tests that compute an ideal throughput.
+    pub fixed_service: Option<Duration>,
     /// Output tokens of a request that sets no `max_tokens`, and the place of the end-of-sequence
     /// token where `ignore_eos` is not set.
     pub output_tokens: usize,
@@ -121,6 +124,7 @@ impl Default for SimConfig {
             prefill_per_token: Duration::from_micros(5),
             decode_per_token: Duration::from_micros(2500),
             decode_per_extra_seq: Duration::ZERO,
+            fixed_service: None,
             output_tokens: 16,
             counting: Counting::Byte,
             api_key: None,
@@ -142,7 +146,7 @@ impl Default for SimConfig {
 pub enum Fault {
     /// Every step takes `factor` times as long, for `for_ms` (or until cleared).
     Slow {
-        /// Above 0; below 1 makes the engine faster.
+        /// Above 0, at most a million; below 1 makes the engine faster.
         factor: f64,
         /// Milliseconds; absent means until `none`.
         #[serde(default)]
@@ -209,8 +213,8 @@ impl Fault {
             format!("not a fault: {err}; an example: {{\"kind\":\"slow\",\"factor\":4}}")
         })?;
         match &fault {
-            Self::Slow { factor, .. } if !(factor.is_finite() && *factor > 0.0) => {
-                Err("factor must be above 0".into())
+            Self::Slow { factor, .. } if !(*factor > 0.0 && *factor <= 1e6) => {
+                Err("factor must be above 0 and at most a million".into())
             }
             Self::Status { status, .. } if !(400..=599).contains(status) => {
                 Err("status must be between 400 and 599".into())

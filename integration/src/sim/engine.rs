@@ -2,16 +2,15 @@
 //!
 //! Each step gives every running sequence one token, or reads a part of its prompt, as continuous
 //! batching does. So a long prompt slows down the others in its batch, and a sequence that ends
-//! makes room at the next step. Steps end at absolute times: a late wake-up shortens the next
-//! sleep, which keeps the mean rate right on a busy machine.
+//! makes room at the next step. It runs on a thread of its own, as the real one has a process of
+//! its own: the timers of an asynchronous runtime round to a millisecond, which is half a token.
 //!
 //! Where it is simpler than the real one: no pre-emption, no prefix cache, no shortage of cache blocks.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::mpsc;
 
 use super::ask::Ask;
 use super::batch::{Core, Plan, Sequence, State, Trap};
@@ -19,9 +18,7 @@ use super::config::{Fault, Scheduling, SimConfig};
 use super::journal::{Journal, Stats};
 use super::metrics::{Gauges, Timings};
 
-/// A real engine that was held up does not make up for it, so at most this much is caught up.
-const MAX_CATCH_UP: Duration = Duration::from_millis(20);
-const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) const FOREVER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// How a choice ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +56,7 @@ pub(crate) enum Refused {
 pub(crate) struct Engine {
     config: Arc<SimConfig>,
     core: Mutex<Core>,
-    wake: Notify,
+    wake: Condvar,
 }
 
 /// A request in flight; dropping it aborts what is not finished.
@@ -81,7 +78,7 @@ impl Engine {
         Arc::new(Self {
             config,
             core: Mutex::new(Core::new()),
-            wake: Notify::new(),
+            wake: Condvar::new(),
         })
     }
 
@@ -154,8 +151,10 @@ impl Engine {
                 events: tx.clone(),
                 trap,
                 plan: Plan::Idle,
+                service: Duration::ZERO,
                 unread: ask.prompt_tokens.max(1),
                 made: 0,
+                over: false,
                 arrived: now,
                 started: now,
                 first_token: now,
@@ -179,13 +178,15 @@ impl Engine {
         if core.remove(request) {
             core.journal.ended(request, "aborted");
             core.note_depths();
+            self.wake.notify_one();
         }
     }
 
     /// Applies a fault that concerns the engine.
     pub(crate) fn apply(&self, fault: &Fault) {
-        let until =
-            |for_ms: &Option<u64>| Instant::now() + for_ms.map_or(FOREVER, Duration::from_millis);
+        let until = |for_ms: &Option<u64>| {
+            Instant::now() + for_ms.map_or(FOREVER, Duration::from_millis).min(FOREVER)
+        };
         let mut core = self.core();
         match fault {
             Fault::Slow { factor, for_ms } => core.slow = Some((*factor, until(for_ms))),
@@ -240,53 +241,29 @@ impl Engine {
         self.core().gauges(&self.config)
     }
 
-    /// Runs steps until the engine is dead.
-    pub(crate) async fn run(self: Arc<Self>) {
-        let mut clock = Instant::now();
-        loop {
-            self.hang().await;
-            let Some(step) = self.begin_step() else {
-                if self.core().state == State::Dead {
-                    return;
-                }
-                self.wake.notified().await;
-                clock = Instant::now();
-                continue;
-            };
-            let earliest = Instant::now().checked_sub(MAX_CATCH_UP).unwrap_or(clock);
-            clock = clock.max(earliest) + step;
-            sleep_until(clock).await;
-            self.hang().await;
-            self.end_step();
-        }
-    }
-
-    /// Waits while the engine hangs.
-    async fn hang(&self) {
-        loop {
-            let until = {
-                let mut core = self.core();
-                let over = core.hang_until.is_some_and(|until| until <= Instant::now());
-                if over || core.state == State::Dead {
+    /// Runs until the engine is dead; blocks its thread.
+    pub(crate) fn run(&self) {
+        let mut core = self.core();
+        while core.state != State::Dead {
+            let now = Instant::now();
+            let due = match core.hang_until {
+                Some(until) if until > now => Some(until),
+                _ => {
                     core.hang_until = None;
+                    core.due(&self.config, now)
                 }
-                core.hang_until
             };
-            let Some(until) = until else { return };
-            tokio::select! {
-                () = sleep_until(until) => {}
-                () = self.wake.notified() => {}
-            }
+            core = match due {
+                None => self.wake.wait(core).unwrap_or_else(PoisonError::into_inner),
+                Some(due) if due > now => {
+                    let waited = self.wake.wait_timeout(core, due - now);
+                    waited.unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some(_) => {
+                    core.advance(&self.config, now);
+                    core
+                }
+            };
         }
-    }
-
-    /// Fills the batch, plans a step and says how long it takes; `None` when nothing runs.
-    fn begin_step(&self) -> Option<Duration> {
-        self.core().begin_step(&self.config)
-    }
-
-    /// Hands out the tokens of the step.
-    fn end_step(&self) {
-        self.core().end_step();
     }
 }

@@ -4,8 +4,8 @@
 //! error shapes, usage rules, metrics names, what happens when either side goes away. What a
 //! gateway cannot see is made up: the text is meaningless and the times come from a configuration.
 //!
-//! Each simulator runs on a thread of its own with its own runtime, so that a test may be
-//! synchronous or not, and several simulators do not disturb each other's clocks more than needed.
+//! Each simulator runs on two threads of its own, one that serves and one for the engine, so that
+//! a test may be synchronous or not, and several simulators disturb each other no more than needed.
 //!
 //! Paths under `/sim/` are not vLLM's: `POST /sim/fault` scripts a [`Fault`], `GET /sim/stats`
 //! returns [`Stats`], `GET /sim/log` the requests as [`Logged`].
@@ -38,7 +38,8 @@ use server::Server;
 pub struct Sim {
     addr: SocketAddr,
     server: Arc<Server>,
-    thread: Option<JoinHandle<()>>,
+    /// The one that serves, and the engine's.
+    threads: Vec<JoinHandle<()>>,
 }
 
 impl Sim {
@@ -54,18 +55,25 @@ impl Sim {
             .enable_all()
             .build()?;
         let server = Server::new(config);
-        let serving = Arc::clone(&server);
-        let thread = std::thread::Builder::new()
-            .name("vllm-sim".into())
-            .spawn(move || {
-                runtime.block_on(serving.serve(listener));
-                // Whatever is still open is cut, as when a process ends.
-                runtime.shutdown_background();
-            })?;
+        let (engine, serving) = (Arc::clone(&server), Arc::clone(&server));
+        let named = |name: &str| std::thread::Builder::new().name(name.into());
+        let engine = named("sim-engine").spawn(move || engine.run_engine())?;
+        let serving = named("sim-http").spawn(move || {
+            runtime.block_on(serving.serve(listener));
+            // Whatever is still open is cut, as when a process ends.
+            runtime.shutdown_background();
+        });
+        let serving = match serving {
+            Ok(thread) => thread,
+            Err(err) => {
+                server.close();
+                return Err(err);
+            }
+        };
         Ok(Self {
             addr,
             server,
-            thread: Some(thread),
+            threads: vec![serving, engine],
         })
     }
 
@@ -104,8 +112,8 @@ impl Sim {
 
     /// Whether it still accepts connections; false after `die`, and at the end of a drain.
     pub fn is_open(&self) -> bool {
-        self.thread
-            .as_ref()
+        self.threads
+            .first()
             .is_some_and(|thread| !thread.is_finished())
     }
 }
@@ -113,7 +121,7 @@ impl Sim {
 impl Drop for Sim {
     fn drop(&mut self) {
         self.server.close();
-        if let Some(thread) = self.thread.take() {
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

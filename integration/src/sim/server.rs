@@ -19,7 +19,7 @@ use super::Seen;
 use super::ask::{Api, Ask};
 use super::config::{Fault, SimConfig};
 use super::connection::{self, Content, Link};
-use super::engine::{Engine, Event, Ticket};
+use super::engine::{Engine, Event, FOREVER, Ticket};
 use super::journal::Journal;
 use super::reply::{self, ApiError, Head};
 use super::stream::EventStream;
@@ -70,8 +70,14 @@ impl Server {
         self.closing.subscribe()
     }
 
-    /// Stops accepting and ends all connections.
+    /// Runs the engine on the calling thread until it is dead.
+    pub(crate) fn run_engine(&self) {
+        self.engine.run();
+    }
+
+    /// Fails what is in flight, stops accepting and ends all connections.
     pub(crate) fn close(&self) {
+        self.engine.apply(&Fault::Die);
         self.closing.send_replace(true);
     }
 
@@ -85,13 +91,9 @@ impl Server {
                     self.drains.send_replace(Some(timeout));
                     return;
                 }
-                self.engine.apply(&Fault::Die);
                 self.close();
             }
-            Fault::Die => {
-                self.engine.apply(fault);
-                self.close();
-            }
+            Fault::Die => self.close(),
             _ => self.engine.apply(fault),
         }
     }
@@ -101,7 +103,6 @@ impl Server {
         let Ok(listener) = TcpListener::from_std(listener) else {
             return;
         };
-        tokio::spawn(Arc::clone(&self.engine).run());
         tokio::spawn(Arc::clone(&self).end_of_drain());
         let mut closing = self.closing();
         let mut connections = JoinSet::new();
@@ -132,11 +133,10 @@ impl Server {
         else {
             return;
         };
-        let deadline = tokio::time::Instant::now() + timeout.unwrap_or_default();
+        let deadline = tokio::time::Instant::now() + timeout.unwrap_or_default().min(FOREVER);
         while !self.engine.is_idle() && tokio::time::Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        self.engine.apply(&Fault::Die);
         self.close();
     }
 
