@@ -271,6 +271,14 @@ fn print_comparison(left: &Path, right: &Path, labels: &[String]) -> anyhow::Res
 
 fn measure(args: &RunArgs) -> anyhow::Result<()> {
     let config = args.config()?;
+    let to_stdout = args
+        .json
+        .as_ref()
+        .is_some_and(|path| path.as_os_str() == "-");
+    if let Some(path) = args.json.as_ref().filter(|_| !to_stdout) {
+        // A path that cannot be written is better known before the run.
+        std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
+    }
     let runtime = tokio::runtime::Runtime::new()?;
     let report = runtime.block_on(async {
         let (stop, stopped) = tokio::sync::watch::channel(false);

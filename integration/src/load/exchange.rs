@@ -54,6 +54,9 @@ pub struct Record {
     pub status: Option<u16>,
     /// How it ended.
     pub ended: Ended,
+    /// Whether a header tells of the gateway.
+    #[serde(default)]
+    pub behind_gateway: bool,
     /// Wait in the gateway, as the gateway tells it.
     pub gateway_wait_ms: Option<f64>,
     /// Execution time, as the gateway tells it.
@@ -65,10 +68,12 @@ pub struct Record {
 }
 
 impl Record {
-    /// Wait in gateway and engine together; `None` when neither tells.
+    /// Wait in gateway and engine together; `None` when neither tells, or when there is a gateway
+    /// that does not tell its part.
     pub fn wait_ms(&self) -> Option<f64> {
         match (self.gateway_wait_ms, self.engine_wait_ms) {
             (None, None) => None,
+            (None, Some(_)) if self.behind_gateway => None,
             (gateway, engine) => Some(gateway.unwrap_or(0.0) + engine.unwrap_or(0.0)),
         }
     }
@@ -105,6 +110,7 @@ impl Exchange {
             first_token_ms: None,
             status: None,
             ended: Ended::Failed("timeout".into()),
+            behind_gateway: false,
             gateway_wait_ms: None,
             exec_ms: None,
             engine_wait_ms: None,
@@ -207,6 +213,9 @@ impl Exchange {
 impl Record {
     /// Takes the gateway's times from headers or trailers.
     fn timing(&mut self, headers: &HeaderMap) {
+        self.behind_gateway |= headers
+            .keys()
+            .any(|name| name.as_str().starts_with("x-slogate-"));
         let number = |name: &str| header(headers, name).and_then(|value| value.parse::<f64>().ok());
         let timing = header(headers, "server-timing").unwrap_or_default();
         let queue = number("x-slogate-queue-ms").or_else(|| duration_of(timing, "queue"));

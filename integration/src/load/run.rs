@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
 
 use anyhow::bail;
-use tokio::sync::{mpsc, watch};
+use tokio::runtime::Handle;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
 
@@ -148,21 +150,44 @@ fn in_words(mode: &Mode) -> String {
 }
 
 /// Sends each request when it is due.
-async fn open(arrivals: &Arrivals, exchange: &Arc<Exchange>, maker: &Maker, teller: Teller) {
-    let mut requests = JoinSet::new();
-    for (number, (at, lengths)) in arrivals.times(maker.seed).enumerate() {
-        let due = exchange.start + at;
-        let prepared = maker.prepare(number as u64, None, lengths);
-        sleep_until(due).await;
-        let _ = teller.send(Told::Sent(prepared.entry));
-        let (exchange, teller) = (Arc::clone(exchange), teller.clone());
-        requests.spawn(async move {
-            let record = exchange.run(prepared, due, None).await;
-            let _ = teller.send(Told::Ended(Box::new(record)));
-        });
-        while requests.try_join_next().is_some() {}
+///
+/// A thread keeps the times: the timers of the runtime round up to a millisecond, which would
+/// count as latency of the target.
+async fn open(arrivals: &Arrivals, exchange: &Arc<Exchange>, maker: &Arc<Maker>, teller: Teller) {
+    let runtime = Handle::current();
+    // Dropped with this future, which tells the thread to stop.
+    let (_running, stopped) = std::sync::mpsc::channel::<()>();
+    let (finished, all_sent) = oneshot::channel();
+    let (arrivals, exchange, maker) = (arrivals.clone(), Arc::clone(exchange), Arc::clone(maker));
+    let clock = move || {
+        let mut requests = JoinSet::new();
+        for (number, (at, lengths)) in arrivals.times(maker.seed).enumerate() {
+            let due = exchange.start + at;
+            let prepared = maker.prepare(number as u64, None, lengths);
+            let left = due.saturating_duration_since(Instant::now());
+            if stopped.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+            let _ = teller.send(Told::Sent(prepared.entry));
+            let (exchange, teller) = (Arc::clone(&exchange), teller.clone());
+            let request = async move {
+                let record = exchange.run(prepared, due, None).await;
+                let _ = teller.send(Told::Ended(Box::new(record)));
+            };
+            requests.spawn_on(request, &runtime);
+            while requests.try_join_next().is_some() {}
+        }
+        let _ = finished.send(requests);
+    };
+    if let Err(err) = std::thread::Builder::new()
+        .name("load-clock".into())
+        .spawn(clock)
+    {
+        eprintln!("cannot start a thread: {err}");
     }
-    while requests.join_next().await.is_some() {}
+    if let Ok(mut requests) = all_sent.await {
+        while requests.join_next().await.is_some() {}
+    }
 }
 
 /// Lets clients send one request after the other.

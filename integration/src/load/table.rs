@@ -137,6 +137,9 @@ fn rows(section: &Section, report: &Report) -> Rows {
     } else {
         row(&bound, "unknown".into());
     }
+    if section.wait_unknown > 0 && section.wait_unknown < section.sent {
+        row("wait unknown", section.wait_unknown.to_string());
+    }
     row(
         &format!("answered within {} ms", report.objective_ms),
         share(section.good_share),
