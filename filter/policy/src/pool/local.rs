@@ -1,6 +1,6 @@
 //! What one instance itself has in a pool: the truth of which its rows in the ledger are a copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::ledger::Tag;
 use crate::ids::{FlowId, Lane, StreamId, TierId};
@@ -27,6 +27,8 @@ pub(super) struct LocalLane {
 pub struct LocalPool {
     pub(super) lanes: BTreeMap<Lane, LocalLane>,
     pub(super) flows: BTreeMap<(FlowId, TierId), u32>,
+    /// Where each waiter stands.
+    waiters: HashMap<StreamId, (Lane, Tag)>,
 }
 
 impl LocalPool {
@@ -45,23 +47,26 @@ impl LocalPool {
         let place = self.lanes.entry(lane).or_default();
         place.bytes = place.bytes.saturating_add(entry.bytes);
         place.queue.insert((tag, stream), entry);
+        self.waiters.insert(stream, (lane, tag));
         let waiting = self.flows.entry((entry.flow, lane.tier)).or_insert(0);
         *waiting = waiting.saturating_add(1);
     }
 
-    /// Takes a request out of the queue. False where it was not there.
-    pub(super) fn dequeue(&mut self, lane: Lane, tag: Tag, stream: StreamId) -> bool {
-        let Some(place) = self.lanes.get_mut(&lane) else { return false };
-        let Some(entry) = place.queue.remove(&(tag, stream)) else { return false };
+    /// Takes a request out of its queue. `None`: it did not wait.
+    pub(super) fn dequeue(&mut self, stream: StreamId) -> Option<(Lane, Entry)> {
+        let (lane, tag) = self.waiters.remove(&stream)?;
+        let place = self.lanes.get_mut(&lane)?;
+        let entry = place.queue.remove(&(tag, stream))?;
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         self.uncount(entry.flow, lane.tier);
-        true
+        Some((lane, entry))
     }
 
     /// Takes the first request of a lane out of its queue and lets it run.
     pub(super) fn promote(&mut self, lane: Lane) -> Option<StreamId> {
         let place = self.lanes.get_mut(&lane)?;
         let ((_, stream), entry) = place.queue.pop_first()?;
+        self.waiters.remove(&stream);
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         place.in_flight = place.in_flight.saturating_add(1);
         self.uncount(entry.flow, lane.tier);

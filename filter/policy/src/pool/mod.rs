@@ -13,9 +13,10 @@ mod tests;
 use std::rc::Rc;
 
 use crate::config::PoolLimits;
-use crate::ids::{FlowId, Lane, Nanos, PoolId, SlotId, StreamId};
+use crate::ids::{Lane, Nanos, PoolId, SlotId, StreamId};
+use crate::members::Members;
 use crate::port::{Port, StoreError};
-use ledger::{Ledger, Tag};
+use ledger::Ledger;
 use local::{Entry, LocalPool};
 use turn::{Arrival, Arrived, Cause, Turn, turn};
 
@@ -123,14 +124,11 @@ impl Pool {
     pub fn leave(
         &mut self,
         me: SlotId,
-        (lane, tag, flow): (Lane, Tag, FlowId),
         stream: StreamId,
         port: &mut dyn Port,
     ) -> Vec<StreamId> {
-        if !self.local.dequeue(lane, tag, stream) {
-            return Vec::new();
-        }
-        let left = Some((flow, lane.tier));
+        let Some((lane, entry)) = self.local.dequeue(stream) else { return Vec::new() };
+        let left = Some((entry.flow, lane.tier));
         self.change_or_stale(me, Cause { left, ..Cause::default() }, port)
     }
 
@@ -160,19 +158,21 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes out the rows of instances that are gone. True where there were any.
+    /// Takes out the rows of instances that are gone. True where there were any. `who_lives` is
+    /// asked after the ledger was read: whoever is in the ledger by then had joined before.
     ///
     /// # Errors
     /// The shared store failed.
     pub fn purge(
         &mut self,
-        lives: &dyn Fn(SlotId) -> bool,
+        who_lives: &mut dyn FnMut(&mut dyn Port) -> Result<Members, StoreError>,
         port: &mut dyn Port,
     ) -> Result<bool, StoreError> {
         for _ in 0..TRIES {
             let stored = port.load(&self.key)?;
             let Some(mut ledger) = Ledger::decode(&stored.bytes) else { return Ok(false) };
-            if !turn::purge(&mut ledger, lives) {
+            let members = who_lives(port)?;
+            if !turn::purge(&mut ledger, |slot| members.lives(slot)) {
                 return Ok(false);
             }
             ledger.encode(&mut self.buffer);
