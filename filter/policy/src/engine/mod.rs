@@ -321,7 +321,7 @@ impl Engine {
                 request.phase = Phase::Running { since: now.mono, answer: Answer::default() };
                 Verdict::Admit(Rc::clone(&pool.cluster))
             }
-            Some(Arrived::Queued(_)) => {
+            Some(Arrived::Queued { .. }) => {
                 let deadline = now.mono.saturating_add(max_wait);
                 request.phase = Phase::Waiting { deadline };
                 self.deadlines.insert((deadline, stream));

@@ -12,6 +12,8 @@ pub struct Entry {
     pub flow: FlowId,
     /// Bytes of its body.
     pub bytes: u64,
+    /// Virtual time its turn lasts.
+    pub length: u64,
 }
 
 /// One lane of this instance.
@@ -59,7 +61,24 @@ impl LocalPool {
         let entry = place.queue.remove(&(tag, stream))?;
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         self.uncount(entry.flow, lane.tier);
+        self.move_up(lane.tier, tag, entry);
         Some((lane, entry))
+    }
+
+    /// Moves those of a flow up that stood behind a waiter who left.
+    fn move_up(&mut self, tier: TierId, gone: Tag, left: Entry) {
+        for (lane, place) in self.lanes.iter_mut().filter(|(lane, _)| lane.tier == tier) {
+            let behind = |(tag, _): &(Tag, StreamId)| tag.start > gone.start;
+            let of_flow = place.queue.iter().filter(|(_, entry)| entry.flow == left.flow);
+            let moved: Vec<_> = of_flow.map(|(at, _)| *at).filter(behind).collect();
+            for (tag, stream) in moved {
+                let Some(entry) = place.queue.remove(&(tag, stream)) else { continue };
+                let start = tag.start.saturating_sub(left.length).max(gone.start);
+                let tag = Tag { start, ..tag };
+                place.queue.insert((tag, stream), entry);
+                self.waiters.insert(stream, (*lane, tag));
+            }
+        }
     }
 
     /// Takes the first request of a lane out of its queue and lets it run.

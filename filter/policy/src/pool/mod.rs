@@ -99,8 +99,8 @@ impl Pool {
         let change = self.change(me, cause, port)?;
         match change.arrived {
             Some(Arrived::Admitted) => self.local.run(arrival.lane),
-            Some(Arrived::Queued(tag)) => {
-                let entry = Entry { flow: arrival.flow, bytes: arrival.bytes };
+            Some(Arrived::Queued { tag, length }) => {
+                let entry = Entry { flow: arrival.flow, bytes: arrival.bytes, length };
                 self.local.enqueue(arrival.lane, tag, stream, entry);
             }
             _ => {}
@@ -128,7 +128,7 @@ impl Pool {
         port: &mut dyn Port,
     ) -> Vec<StreamId> {
         let Some((lane, entry)) = self.local.dequeue(stream) else { return Vec::new() };
-        let left = Some((entry.flow, lane.tier));
+        let left = Some((entry.flow, lane.tier, entry.length));
         self.change_or_stale(me, Cause { left, ..Cause::default() }, port)
     }
 

@@ -291,7 +291,7 @@ impl Sim {
                 self.states.borrow_mut()[client].0 = State::Waiting { since: now };
                 self.start(client);
             }
-            Arrived::Queued(_) => {
+            Arrived::Queued { .. } => {
                 let mut states = self.states.borrow_mut();
                 states[client].0 = State::Waiting { since: now };
                 states[client].1 += 1;
