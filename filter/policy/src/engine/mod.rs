@@ -466,10 +466,7 @@ impl Engine {
             return Vec::new();
         };
         self.deadlines.remove(&(*deadline, stream));
-        self.pools
-            .get_mut(&job.pool)
-            .map(|pool| pool.leave(slot, stream, port))
-            .unwrap_or_default()
+        self.pools.get_mut(&job.pool).map(|pool| pool.leave(slot, stream, port)).unwrap_or_default()
     }
 
     /// Says that this instance lives, takes back what dead ones held, looks at every queue and

@@ -44,6 +44,12 @@ impl LocalPool {
         self.lanes.values().all(|lane| lane.in_flight == 0 && lane.queue.is_empty())
     }
 
+    /// Whether nothing is remembered of what is over.
+    #[cfg(test)]
+    pub(super) fn is_swept(&self) -> bool {
+        self.lanes.is_empty() && self.flows.is_empty() && self.waiters.is_empty()
+    }
+
     /// Puts a request into the queue of its lane.
     pub(super) fn enqueue(&mut self, lane: Lane, tag: Tag, stream: StreamId, entry: Entry) {
         let place = self.lanes.entry(lane).or_default();

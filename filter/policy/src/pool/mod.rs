@@ -121,12 +121,7 @@ impl Pool {
     }
 
     /// Takes a waiter out of the queue; its client left or its time is over.
-    pub fn leave(
-        &mut self,
-        me: SlotId,
-        stream: StreamId,
-        port: &mut dyn Port,
-    ) -> Vec<StreamId> {
+    pub fn leave(&mut self, me: SlotId, stream: StreamId, port: &mut dyn Port) -> Vec<StreamId> {
         let Some((lane, entry)) = self.local.dequeue(stream) else { return Vec::new() };
         let left = Some((entry.flow, lane.tier, entry.length));
         self.change_or_stale(me, Cause { left, ..Cause::default() }, port)

@@ -10,8 +10,8 @@
 //! its flow's last turn, and its turn lasts `cost / weight`, where the weight of a flow is the
 //! tier's weight divided by the number of the tier's flows that wait now. Tiers thus share by
 //! weight however many keys they have, keys of one tier share evenly in tokens, and inside a key
-//! the oldest is first. A waiter whose tier or size class is at its own limit is passed over. When
-//! a waiter leaves unserved, those of its flow behind it in its instance move up, and so does the
+//! the oldest is first. A waiter whose tier or size class is at its own limit is passed over, but
+//! where it is next in its tier, a permit of its size class is kept for it. When a waiter leaves unserved, those of its flow behind it in its instance move up, and so does the
 //! end of the flow's last turn.
 //!
 //! # Trade-offs
@@ -213,7 +213,10 @@ fn hand_out(
             .enumerate()
             .filter_map(|(at, row)| Some((*row.heads.first()?, at)))
             .filter(|(_, at)| {
-                ledger.rows.get(*at).is_some_and(|row| may_run(ledger, limits, row.lane))
+                ledger.rows.get(*at).is_some_and(|row| {
+                    may_run(ledger, limits, row.lane)
+                        && !is_kept(ledger, limits, row.lane, row.heads.first())
+                })
             })
             .min();
         let Some((tag, at)) = next else { return };
@@ -243,6 +246,28 @@ fn may_run(ledger: &Ledger, limits: &PoolLimits, lane: Lane) -> bool {
     };
     held(&|other| other.tier == lane.tier) < limits.tier_permits(lane.tier)
         && held(&|other| other.class == lane.class) < limits.class_permits(lane.class)
+}
+
+/// Whether the free permit of a size class is kept for a waiter with a smaller tag than this one
+/// (`None`: a newcomer), which is next in a tier that is at its limit just now.
+///
+/// Without that, a waiter that needs permits of two limits would never see both free at once. The
+/// permit stays free no longer than until the next one of that tier comes back.
+fn is_kept(ledger: &Ledger, limits: &PoolLimits, lane: Lane, tag: Option<&Tag>) -> bool {
+    if limits.class_permits(lane.class) == u32::MAX {
+        return false;
+    }
+    let head = |row: &Row| row.heads.first().copied();
+    ledger.rows.iter().filter(|row| row.lane.class == lane.class).any(|row| {
+        let tier = row.lane.tier;
+        tier != lane.tier
+            && head(row).is_some_and(|first| {
+                let of_tier = ledger.rows.iter().filter(|other| other.lane.tier == tier);
+                tag.is_none_or(|tag| first < *tag)
+                    && of_tier.filter_map(head).min() == Some(first)
+                    && !may_run(ledger, limits, row.lane)
+            })
+    })
 }
 
 /// Writes this instance's waiting counts of flows anew; the ends of their turns stay.
@@ -294,7 +319,10 @@ fn refund(ledger: &mut Ledger, flow: FlowId, tier: TierId, length: u64) {
 
 fn arrive(ledger: &mut Ledger, me: SlotId, limits: &PoolLimits, arrival: Arrival) -> Arrived {
     let Arrival { lane, flow, .. } = arrival;
-    if ledger.in_flight() < limits.max_in_flight && may_run(ledger, limits, lane) {
+    if ledger.in_flight() < limits.max_in_flight
+        && may_run(ledger, limits, lane)
+        && !is_kept(ledger, limits, lane, None)
+    {
         let row = row_of(ledger, me, lane);
         row.in_flight = row.in_flight.saturating_add(1);
         return Arrived::Admitted;

@@ -80,7 +80,6 @@ pub(super) struct Fate {
     pub(super) served: u64,
     pub(super) tokens: u64,
     pub(super) waits: Vec<Nanos>,
-    /// Predicted and true waits of those that waited.
     pub(super) left: u64,
     pub(super) refused: u64,
     pub(super) full: u64,
@@ -113,16 +112,23 @@ pub(super) struct Sim {
     heap: RefCell<BinaryHeap<Reverse<(Nanos, u64, Event)>>>,
     sequence: Cell<u64>,
     pub(super) now: Cell<Nanos>,
+    /// This instance does nothing until then.
+    pub(super) stuck: Cell<Option<(usize, Nanos)>>,
+    /// What happens now may break limits: they are not checked.
+    pub(super) unlimited: Cell<bool>,
+    /// Predictions are noted.
+    pub(super) predicting: Cell<bool>,
     /// Nobody asks any more.
     closing: Cell<bool>,
-    /// Fates count from now on.
-    counting: Cell<bool>,
     /// Per cent of messages that are lost.
     pub(super) loss: Cell<u64>,
-    /// Most concurrent requests by lane, and in all.
+    /// Predicted and true wait of every request that waited.
+    pub(super) predictions: RefCell<Vec<(Nanos, Nanos)>>,
+    foreseen: RefCell<Vec<Option<Nanos>>>,
+    /// Most concurrent requests.
     pub(super) peak: Cell<u32>,
-    /// Every request served, in order: client and when it had come.
-    pub(super) order: RefCell<Vec<(usize, Nanos)>>,
+    /// Every request served, in order: client, when it had come and when it began.
+    pub(super) order: RefCell<Vec<(usize, Nanos, Nanos)>>,
 }
 
 impl Sim {
@@ -154,8 +160,12 @@ impl Sim {
             sequence: Cell::new(0),
             now: Cell::new(0),
             closing: Cell::new(false),
-            counting: Cell::new(true),
+            predicting: Cell::new(false),
+            stuck: Cell::new(None),
+            unlimited: Cell::new(false),
             loss: Cell::new(0),
+            predictions: RefCell::default(),
+            foreseen: RefCell::new(vec![None; count]),
             peak: Cell::new(0),
             order: RefCell::default(),
         });
@@ -201,6 +211,7 @@ impl Sim {
     pub(super) fn measure_from_now(&self) {
         self.fates.borrow_mut().iter_mut().for_each(|fate| *fate = Fate::default());
         self.order.borrow_mut().clear();
+        self.predictions.borrow_mut().clear();
     }
 
     /// Sends all clients away once they are served, and runs until nothing happens any more.
@@ -222,6 +233,13 @@ impl Sim {
                 self.clients[client].node
             }
         };
+        if let Some((stuck, until)) = self.stuck.get()
+            && stuck == node
+            && time < until
+        {
+            self.at(until, event);
+            return;
+        }
         let Ok(mut place) = self.pools[node].try_borrow_mut() else {
             // Its instance is in the middle of something: it comes right after.
             self.at(time, event);
@@ -260,7 +278,8 @@ impl Sim {
 
     fn deliver(&self) {
         for (slot, _) in self.host.mail() {
-            if !self.rng.percent(self.loss.get()) {
+            let known = usize::try_from(slot.0).is_ok_and(|slot| slot <= self.pools.len());
+            if known && !self.rng.percent(self.loss.get()) {
                 let delay = 100_000 + self.rng.below(600_000);
                 let node = usize::try_from(slot.0 - 1).expect("small");
                 self.at(self.now.get() + delay, Event::Wake(node));
@@ -281,7 +300,18 @@ impl Sim {
             max_wait: who.max_wait,
         };
         let stream = StreamId(u32::try_from(client).expect("few"));
-        let arrived = pool.arrive(slot, stream, arrival, &mut self.host.clone());
+        let mut port = self.host.clone();
+        // Who may not wait at all is told the wait that is predicted.
+        let waits = pool.ledger(&mut port).is_ok_and(|ledger| {
+            ledger.is_some_and(|ledger| ledger.in_flight() >= self.limits.borrow().max_in_flight)
+        });
+        if waits && self.predicting.get() {
+            let probe = Arrival { max_wait: 0, ..arrival };
+            let change = pool.arrive(slot, stream, probe, &mut port).expect("stored");
+            let Some(Arrived::TooLong { predicted }) = change.arrived else { panic!("it waits") };
+            self.foreseen.borrow_mut()[client] = Some(predicted);
+        }
+        let arrived = pool.arrive(slot, stream, arrival, &mut port);
         let Ok(Change { promoted, arrived }) = arrived else {
             self.at(self.now.get() + 10 * MILLI, Event::Arrive(client));
             return Vec::new();
@@ -324,7 +354,10 @@ impl Sim {
         fate.served += 1;
         fate.tokens += who.cost;
         fate.waits.push(now - since);
-        self.order.borrow_mut().push((client, since));
+        if let Some(foreseen) = self.foreseen.borrow_mut()[client].take() {
+            self.predictions.borrow_mut().push((foreseen, now - since));
+        }
+        self.order.borrow_mut().push((client, since, now));
     }
 
     fn finish(&self, client: usize, turn: u32, slot: SlotId, pool: &mut Pool) -> Vec<StreamId> {
@@ -358,8 +391,8 @@ impl Sim {
     pub(super) fn running(&self, of: impl Fn(&Lane) -> bool) -> u32 {
         let states = self.states.borrow();
         let clients = self.clients.iter().zip(states.iter());
-        let running =
-            clients.filter(|(who, (state, _))| of(&who.lane) && matches!(state, State::Running { .. }));
+        let running = clients
+            .filter(|(who, (state, _))| of(&who.lane) && matches!(state, State::Running { .. }));
         u32::try_from(running.count()).expect("few")
     }
 
@@ -374,6 +407,9 @@ impl Sim {
 
     /// No limit is exceeded over all instances.
     fn check(&self) {
+        if self.unlimited.get() {
+            return;
+        }
         let limits = self.limits.borrow();
         let all = self.running(|_| true);
         self.peak.set(self.peak.get().max(all));
@@ -398,13 +434,12 @@ impl Sim {
             return;
         }
         for rule in &limits.tiers {
-            let tier_full = self.running(|lane| lane.tier == rule.id)
-                >= rule.max_in_flight.unwrap_or(u32::MAX);
+            let tier_full =
+                self.running(|lane| lane.tier == rule.id) >= rule.max_in_flight.unwrap_or(u32::MAX);
             for class in &limits.classes {
                 let class_full = self.running(|lane| lane.class == class.id)
                     >= class.max_in_flight.unwrap_or(u32::MAX);
-                let waiting =
-                    self.waiting(|lane| lane.tier == rule.id && lane.class == class.id);
+                let waiting = self.waiting(|lane| lane.tier == rule.id && lane.class == class.id);
                 assert!(tier_full || class_full || waiting == 0, "a permit is idle");
             }
         }
@@ -413,6 +448,16 @@ impl Sim {
     /// Whether no message is under way.
     fn quiet(&self) -> bool {
         !self.heap.borrow().iter().any(|Reverse((.., event))| matches!(event, Event::Wake(_)))
+    }
+
+    /// All instances take up new limits.
+    pub(super) fn adopt(&self, limits: &PoolLimits) {
+        *self.limits.borrow_mut() = limits.clone();
+        for place in &self.pools {
+            if let Some((_, pool)) = place.borrow_mut().as_mut() {
+                pool.limit("c", limits.clone());
+            }
+        }
     }
 
     /// An instance dies, and its clients with it.
@@ -430,16 +475,15 @@ impl Sim {
     pub(super) fn purge(&self) {
         let now = self.now.get();
         let mut port = self.host.clone();
-        let living = |port: &mut Host| {
-            for place in &self.pools {
-                let slot = place.borrow().as_ref().map(|(slot, _)| *slot);
-                if slot.is_some() {
-                    members::beat("members", slot, now, port).expect("stored");
-                }
+        let acts = |node: &usize| self.stuck.get().is_none_or(|(stuck, _)| stuck != *node);
+        for node in (0..self.pools.len()).filter(acts) {
+            let slot = self.pools[node].borrow().as_ref().map(|(slot, _)| *slot);
+            if slot.is_some() {
+                members::beat("members", slot, now, &mut port).expect("stored");
             }
-        };
-        living(&mut port);
-        for place in &self.pools {
+        }
+        for node in (0..self.pools.len()).filter(acts) {
+            let place = &self.pools[node];
             if let Some((slot, pool)) = place.borrow_mut().as_mut() {
                 pool.purge(&mut |port| members::look("members", now, port), &mut port)
                     .expect("stored");
@@ -449,6 +493,16 @@ impl Sim {
             }
         }
         self.deliver();
+    }
+
+    /// Takes the rows of one instance out, as another does that takes it for dead.
+    pub(super) fn forget_rows_of(&self, gone: SlotId) {
+        let mut ledger = self.ledger();
+        ledger.rows.retain(|row| row.slot != gone);
+        ledger.flows.retain(|row| row.slot != gone);
+        let mut bytes = Vec::new();
+        ledger.encode(&mut bytes);
+        self.host.put(KEY, Some(&bytes));
     }
 
     /// The ledger as it is stored.
