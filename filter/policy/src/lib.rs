@@ -16,5 +16,7 @@ pub mod refusal;
 pub mod request;
 pub mod sse;
 pub mod stats;
+#[cfg(test)]
+mod testing;
 pub mod timing;
 pub mod tokens;

@@ -3,7 +3,8 @@
 //! An instance joins with its first request and says every second that it still lives. One that
 //! was silent for [`SILENCE`] is taken for dead (its VM panicked and was reloaded), and whatever
 //! it held in any pool is free again. An instance that was only slow finds itself missing, joins
-//! again under the same number and writes its rows anew.
+//! again under the same number and writes its rows anew. After foreign bytes nobody is taken for
+//! dead until everybody had the time to speak.
 
 use crate::ids::{MILLI, Nanos, SlotId};
 use crate::port::{Port, StoreError};
@@ -22,23 +23,37 @@ const MAX_MEMBERS: usize = 4_096;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Members {
     next: u32,
+    /// When this value was made anew because what was stored was none of ours; 0: never.
+    rebuilt: Nanos,
+    /// Rebuilt so short a time ago that some that live may not have spoken yet.
+    young: bool,
     rows: Vec<(SlotId, Nanos)>,
 }
 
 impl Members {
-    /// Whether this instance lives.
+    /// Whether this instance lives, or may.
     pub fn lives(&self, slot: SlotId) -> bool {
-        self.rows.iter().any(|(other, _)| *other == slot)
+        self.young || self.rows.iter().any(|(other, _)| *other == slot)
     }
 
-    /// Whether any instance was silent for too long.
-    fn drop_silent(&mut self, now: Nanos) {
-        self.rows.retain(|(_, beat)| now.saturating_sub(*beat) <= SILENCE);
+    /// The members in these bytes that are not silent for too long. Where the bytes are foreign,
+    /// the numbers go on from the time: those given out before must not be given out again.
+    fn read(bytes: &[u8], now: Nanos) -> Self {
+        let mut members = Self::decode(bytes).unwrap_or_else(|| Self {
+            next: u32::try_from(now / MILLI % u64::from(u32::MAX)).unwrap_or(0),
+            rebuilt: now,
+            ..Self::default()
+        });
+        members.rows.retain(|(_, beat)| now.saturating_sub(*beat) <= SILENCE);
+        let age = now.saturating_sub(members.rebuilt);
+        members.young = members.rebuilt != 0 && age <= SILENCE;
+        members
     }
 
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::from(MAGIC);
         out.extend_from_slice(&self.next.to_le_bytes());
+        out.extend_from_slice(&self.rebuilt.to_le_bytes());
         for (slot, beat) in &self.rows {
             out.extend_from_slice(&slot.0.to_le_bytes());
             out.extend_from_slice(&beat.to_le_bytes());
@@ -48,8 +63,13 @@ impl Members {
 
     fn decode(bytes: &[u8]) -> Option<Self> {
         let rest = bytes.strip_prefix(&MAGIC)?;
-        let (next, mut rest) = rest.split_first_chunk::<4>()?;
-        let mut members = Self { next: u32::from_le_bytes(*next), rows: Vec::new() };
+        let (next, rest) = rest.split_first_chunk::<4>()?;
+        let (rebuilt, mut rest) = rest.split_first_chunk::<8>()?;
+        let mut members = Self {
+            next: u32::from_le_bytes(*next),
+            rebuilt: u64::from_le_bytes(*rebuilt),
+            ..Self::default()
+        };
         while let Some((slot, tail)) = rest.split_first_chunk::<4>() {
             let (beat, tail) = tail.split_first_chunk::<8>()?;
             let row = (SlotId(u32::from_le_bytes(*slot)), u64::from_le_bytes(*beat));
@@ -75,8 +95,7 @@ pub fn beat(
 ) -> Result<(SlotId, Members), StoreError> {
     for _ in 0..TRIES {
         let stored = port.load(key)?;
-        let mut members = Members::decode(&stored.bytes).unwrap_or_default();
-        members.drop_silent(now);
+        let mut members = Members::read(&stored.bytes, now);
         let slot = me.unwrap_or_else(|| {
             members.next = members.next.wrapping_add(1);
             SlotId(members.next)
@@ -98,9 +117,7 @@ pub fn beat(
 /// # Errors
 /// The shared store failed.
 pub fn look(key: &str, now: Nanos, port: &mut dyn Port) -> Result<Members, StoreError> {
-    let mut members = Members::decode(&port.load(key)?.bytes).unwrap_or_default();
-    members.drop_silent(now);
-    Ok(members)
+    Ok(Members::read(&port.load(key)?.bytes, now))
 }
 
 /// Makes the value where it is missing, before the first race for it can be.
@@ -114,3 +131,6 @@ pub fn create(key: &str, port: &mut dyn Port) -> Result<(), StoreError> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

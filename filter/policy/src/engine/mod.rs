@@ -328,9 +328,9 @@ impl Engine {
                 request.phase = Phase::Running { since: now.mono, answer: Answer::default() };
                 Verdict::Admit(Rc::clone(&pool.cluster))
             }
-            Some(Arrived::Queued(tag)) => {
+            Some(Arrived::Queued { .. }) => {
                 let deadline = now.mono.saturating_add(max_wait);
-                request.phase = Phase::Waiting { tag, deadline };
+                request.phase = Phase::Waiting { deadline };
                 self.deadlines.insert((deadline, stream));
                 Verdict::Enqueue
             }
@@ -399,7 +399,7 @@ impl Engine {
         let mut actions = Vec::with_capacity(promoted.len());
         for stream in promoted {
             let Some(request) = self.requests.get_mut(&stream) else { continue };
-            if let Phase::Waiting { deadline, .. } = request.phase {
+            if let Phase::Waiting { deadline } = request.phase {
                 self.deadlines.remove(&(deadline, stream));
             }
             request.phase = Phase::Running { since: now, answer: Answer::default() };
@@ -467,16 +467,13 @@ impl Engine {
 
     /// Takes a waiting request out of its queue.
     fn leave(&mut self, stream: StreamId, request: &Request, port: &mut dyn Port) -> Vec<StreamId> {
-        let (Phase::Waiting { tag, deadline }, Some(job), Some(slot)) =
+        let (Phase::Waiting { deadline }, Some(job), Some(slot)) =
             (&request.phase, &request.job, self.slot)
         else {
             return Vec::new();
         };
         self.deadlines.remove(&(*deadline, stream));
-        self.pools
-            .get_mut(&job.pool)
-            .map(|pool| pool.leave(slot, (job.lane, *tag, job.flow), stream, port))
-            .unwrap_or_default()
+        self.pools.get_mut(&job.pool).map(|pool| pool.leave(slot, stream, port)).unwrap_or_default()
     }
 
     /// Says that this instance lives, takes back what dead ones held, looks at every queue and
@@ -486,18 +483,12 @@ impl Engine {
         let due = now.saturating_sub(self.beat) >= members::BEAT;
         if due {
             self.beat = now;
-            let members = match self.slot {
-                Some(_) => members::beat(&key, self.slot, now, port).map(|(_, members)| members),
-                None => members::look(&key, now, port),
-            };
-            match members {
-                Ok(members) => {
-                    for pool in self.pools.values_mut() {
-                        let purged = pool.purge(&|slot| members.lives(slot), port);
-                        port.count(StatId::SharedStateErrors, u64::from(purged.is_err()));
-                    }
-                }
-                Err(_) => port.count(StatId::SharedStateErrors, 1),
+            if self.slot.is_some() && members::beat(&key, self.slot, now, port).is_err() {
+                port.count(StatId::SharedStateErrors, 1);
+            }
+            for pool in self.pools.values_mut() {
+                let purged = pool.purge(&mut |port| members::look(&key, now, port), port);
+                port.count(StatId::SharedStateErrors, u64::from(purged.is_err()));
             }
         }
         let mut promoted = Vec::new();

@@ -6,7 +6,6 @@ use crate::config::Policy;
 use crate::ids::{FlowId, Lane, Nanos, PoolId};
 use crate::keys::Caller;
 use crate::outcome::Outcome;
-use crate::pool::ledger::Tag;
 use crate::request::Endpoint;
 use crate::sse::FirstEvent;
 use crate::timing::Moment;
@@ -48,7 +47,7 @@ pub(super) enum Phase {
     /// Its headers are held, its body is awaited.
     Reading,
     /// It waits for a permit.
-    Waiting { tag: Tag, deadline: Nanos },
+    Waiting { deadline: Nanos },
     /// It holds a permit, and the engine has it.
     Running { since: Nanos, answer: Answer },
     /// It was answered by the gate or by Envoy, and holds nothing.

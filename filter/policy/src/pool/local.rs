@@ -1,6 +1,6 @@
 //! What one instance itself has in a pool: the truth of which its rows in the ledger are a copy.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::ledger::Tag;
 use crate::ids::{FlowId, Lane, StreamId, TierId};
@@ -12,6 +12,8 @@ pub struct Entry {
     pub flow: FlowId,
     /// Bytes of its body.
     pub bytes: u64,
+    /// Virtual time its turn lasts.
+    pub length: u64,
 }
 
 /// One lane of this instance.
@@ -27,6 +29,8 @@ pub(super) struct LocalLane {
 pub struct LocalPool {
     pub(super) lanes: BTreeMap<Lane, LocalLane>,
     pub(super) flows: BTreeMap<(FlowId, TierId), u32>,
+    /// Where each waiter stands.
+    waiters: HashMap<StreamId, (Lane, Tag)>,
 }
 
 impl LocalPool {
@@ -40,28 +44,54 @@ impl LocalPool {
         self.lanes.values().all(|lane| lane.in_flight == 0 && lane.queue.is_empty())
     }
 
+    /// Whether nothing is remembered of what is over.
+    #[cfg(test)]
+    pub(super) fn is_swept(&self) -> bool {
+        self.lanes.is_empty() && self.flows.is_empty() && self.waiters.is_empty()
+    }
+
     /// Puts a request into the queue of its lane.
     pub(super) fn enqueue(&mut self, lane: Lane, tag: Tag, stream: StreamId, entry: Entry) {
         let place = self.lanes.entry(lane).or_default();
         place.bytes = place.bytes.saturating_add(entry.bytes);
         place.queue.insert((tag, stream), entry);
+        self.waiters.insert(stream, (lane, tag));
         let waiting = self.flows.entry((entry.flow, lane.tier)).or_insert(0);
         *waiting = waiting.saturating_add(1);
     }
 
-    /// Takes a request out of the queue. False where it was not there.
-    pub(super) fn dequeue(&mut self, lane: Lane, tag: Tag, stream: StreamId) -> bool {
-        let Some(place) = self.lanes.get_mut(&lane) else { return false };
-        let Some(entry) = place.queue.remove(&(tag, stream)) else { return false };
+    /// Takes a request out of its queue. `None`: it did not wait.
+    pub(super) fn dequeue(&mut self, stream: StreamId) -> Option<(Lane, Entry)> {
+        let (lane, tag) = self.waiters.remove(&stream)?;
+        let place = self.lanes.get_mut(&lane)?;
+        let entry = place.queue.remove(&(tag, stream))?;
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         self.uncount(entry.flow, lane.tier);
-        true
+        self.move_up(lane.tier, tag, entry);
+        Some((lane, entry))
+    }
+
+    /// Moves those of a flow up that stood behind a waiter who left.
+    fn move_up(&mut self, tier: TierId, gone: Tag, left: Entry) {
+        for (lane, place) in self.lanes.iter_mut().filter(|(lane, _)| lane.tier == tier) {
+            let behind = |(tag, _): &(Tag, StreamId)| tag.start > gone.start;
+            let of_flow = place.queue.iter().filter(|(_, entry)| entry.flow == left.flow);
+            let moved: Vec<_> = of_flow.map(|(at, _)| *at).filter(behind).collect();
+            for (tag, stream) in moved {
+                let Some(entry) = place.queue.remove(&(tag, stream)) else { continue };
+                let start = tag.start.saturating_sub(left.length).max(gone.start);
+                let tag = Tag { start, ..tag };
+                place.queue.insert((tag, stream), entry);
+                self.waiters.insert(stream, (*lane, tag));
+            }
+        }
     }
 
     /// Takes the first request of a lane out of its queue and lets it run.
     pub(super) fn promote(&mut self, lane: Lane) -> Option<StreamId> {
         let place = self.lanes.get_mut(&lane)?;
         let ((_, stream), entry) = place.queue.pop_first()?;
+        self.waiters.remove(&stream);
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         place.in_flight = place.in_flight.saturating_add(1);
         self.uncount(entry.flow, lane.tier);

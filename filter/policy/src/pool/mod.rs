@@ -13,9 +13,10 @@ mod tests;
 use std::rc::Rc;
 
 use crate::config::PoolLimits;
-use crate::ids::{FlowId, Lane, Nanos, PoolId, SlotId, StreamId};
+use crate::ids::{Lane, Nanos, PoolId, SlotId, StreamId};
+use crate::members::Members;
 use crate::port::{Port, StoreError};
-use ledger::{Ledger, Tag};
+use ledger::Ledger;
 use local::{Entry, LocalPool};
 use turn::{Arrival, Arrived, Cause, Turn, turn};
 
@@ -98,8 +99,8 @@ impl Pool {
         let change = self.change(me, cause, port)?;
         match change.arrived {
             Some(Arrived::Admitted) => self.local.run(arrival.lane),
-            Some(Arrived::Queued(tag)) => {
-                let entry = Entry { flow: arrival.flow, bytes: arrival.bytes };
+            Some(Arrived::Queued { tag, length }) => {
+                let entry = Entry { flow: arrival.flow, bytes: arrival.bytes, length };
                 self.local.enqueue(arrival.lane, tag, stream, entry);
             }
             _ => {}
@@ -120,17 +121,9 @@ impl Pool {
     }
 
     /// Takes a waiter out of the queue; its client left or its time is over.
-    pub fn leave(
-        &mut self,
-        me: SlotId,
-        (lane, tag, flow): (Lane, Tag, FlowId),
-        stream: StreamId,
-        port: &mut dyn Port,
-    ) -> Vec<StreamId> {
-        if !self.local.dequeue(lane, tag, stream) {
-            return Vec::new();
-        }
-        let left = Some((flow, lane.tier));
+    pub fn leave(&mut self, me: SlotId, stream: StreamId, port: &mut dyn Port) -> Vec<StreamId> {
+        let Some((lane, entry)) = self.local.dequeue(stream) else { return Vec::new() };
+        let left = Some((entry.flow, lane.tier, entry.length));
         self.change_or_stale(me, Cause { left, ..Cause::default() }, port)
     }
 
@@ -160,19 +153,21 @@ impl Pool {
         Ok(())
     }
 
-    /// Takes out the rows of instances that are gone. True where there were any.
+    /// Takes out the rows of instances that are gone. True where there were any. `who_lives` is
+    /// asked after the ledger was read: whoever is in the ledger by then had joined before.
     ///
     /// # Errors
     /// The shared store failed.
     pub fn purge(
         &mut self,
-        lives: &dyn Fn(SlotId) -> bool,
+        who_lives: &mut dyn FnMut(&mut dyn Port) -> Result<Members, StoreError>,
         port: &mut dyn Port,
     ) -> Result<bool, StoreError> {
         for _ in 0..TRIES {
             let stored = port.load(&self.key)?;
             let Some(mut ledger) = Ledger::decode(&stored.bytes) else { return Ok(false) };
-            if !turn::purge(&mut ledger, lives) {
+            let members = who_lives(port)?;
+            if !turn::purge(&mut ledger, |slot| members.lives(slot)) {
                 return Ok(false);
             }
             ledger.encode(&mut self.buffer);

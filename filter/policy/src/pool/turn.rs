@@ -10,7 +10,9 @@
 //! its flow's last turn, and its turn lasts `cost / weight`, where the weight of a flow is the
 //! tier's weight divided by the number of the tier's flows that wait now. Tiers thus share by
 //! weight however many keys they have, keys of one tier share evenly in tokens, and inside a key
-//! the oldest is first. A waiter whose tier or size class is at its own limit is passed over.
+//! the oldest is first. A waiter whose tier or size class is at its own limit is passed over, but
+//! where it is next in its tier, a permit of its size class is kept for it. When a waiter leaves unserved, those of its flow behind it in its instance move up, and so does the
+//! end of the flow's last turn.
 //!
 //! # Trade-offs
 //! Tags are given on arrival, so a tier whose number of waiting keys changes a lot is off by one
@@ -49,8 +51,13 @@ pub struct Arrival {
 pub enum Arrived {
     /// It has a permit.
     Admitted,
-    /// It waits, and this is its place.
-    Queued(Tag),
+    /// It waits.
+    Queued {
+        /// Its place.
+        tag: Tag,
+        /// The virtual time its turn lasts.
+        length: u64,
+    },
     /// Its tier's queue is full.
     Full {
         /// Time after which a place should be free.
@@ -81,8 +88,8 @@ pub struct Cause {
     pub arrival: Option<Arrival>,
     /// A permit came back after this time.
     pub held: Option<Nanos>,
-    /// A waiter of this flow left without a permit.
-    pub left: Option<(FlowId, TierId)>,
+    /// A waiter of this flow left without a permit; its turn would have lasted so long.
+    pub left: Option<(FlowId, TierId, u64)>,
 }
 
 /// Changes the ledger. The instance's own state is only read: the caller applies the turn to it
@@ -101,8 +108,8 @@ pub fn turn(
     }
     hand_out(ledger, me, local, limits, &mut turn);
     publish_flows(ledger, me, local, &turn);
-    if let Some((flow, tier)) = cause.left {
-        forget(ledger, flow, tier);
+    if let Some((flow, tier, length)) = cause.left {
+        refund(ledger, flow, tier, length);
     }
     if let Some(arrival) = cause.arrival {
         turn.arrived = Some(arrive(ledger, me, limits, arrival));
@@ -206,7 +213,10 @@ fn hand_out(
             .enumerate()
             .filter_map(|(at, row)| Some((*row.heads.first()?, at)))
             .filter(|(_, at)| {
-                ledger.rows.get(*at).is_some_and(|row| may_run(ledger, limits, row.lane))
+                ledger.rows.get(*at).is_some_and(|row| {
+                    may_run(ledger, limits, row.lane)
+                        && !is_kept(ledger, limits, row.lane, row.heads.first())
+                })
             })
             .min();
         let Some((tag, at)) = next else { return };
@@ -236,6 +246,28 @@ fn may_run(ledger: &Ledger, limits: &PoolLimits, lane: Lane) -> bool {
     };
     held(&|other| other.tier == lane.tier) < limits.tier_permits(lane.tier)
         && held(&|other| other.class == lane.class) < limits.class_permits(lane.class)
+}
+
+/// Whether the free permit of a size class is kept for a waiter with a smaller tag than this one
+/// (`None`: a newcomer), which is next in a tier that is at its limit just now.
+///
+/// Without that, a waiter that needs permits of two limits would never see both free at once. The
+/// permit stays free no longer than until the next one of that tier comes back.
+fn is_kept(ledger: &Ledger, limits: &PoolLimits, lane: Lane, tag: Option<&Tag>) -> bool {
+    if limits.class_permits(lane.class) == u32::MAX {
+        return false;
+    }
+    let head = |row: &Row| row.heads.first().copied();
+    ledger.rows.iter().filter(|row| row.lane.class == lane.class).any(|row| {
+        let tier = row.lane.tier;
+        tier != lane.tier
+            && head(row).is_some_and(|first| {
+                let of_tier = ledger.rows.iter().filter(|other| other.lane.tier == tier);
+                tag.is_none_or(|tag| first < *tag)
+                    && of_tier.filter_map(head).min() == Some(first)
+                    && !may_run(ledger, limits, row.lane)
+            })
+    })
 }
 
 /// Writes this instance's waiting counts of flows anew; the ends of their turns stay.
@@ -277,17 +309,20 @@ fn flow_row(ledger: &mut Ledger, flow: FlowId, tier: TierId, slot: SlotId) -> &m
     &mut ledger.flows[at]
 }
 
-/// A flow whose last waiter left unserved has no turn to pay for.
-fn forget(ledger: &mut Ledger, flow: FlowId, tier: TierId) {
-    let same = |row: &FlowRow| row.flow == flow && row.tier == tier;
-    if ledger.flows.iter().filter(|row| same(row)).all(|row| row.waiting == 0) {
-        ledger.flows.retain(|row| !same(row));
+/// A flow does not pay for a turn that was not taken: or else one whose waiters often leave would
+/// run ever further ahead of virtual time and not be served at all.
+fn refund(ledger: &mut Ledger, flow: FlowId, tier: TierId, length: u64) {
+    for row in ledger.flows.iter_mut().filter(|row| row.flow == flow && row.tier == tier) {
+        row.finish = row.finish.saturating_sub(length);
     }
 }
 
 fn arrive(ledger: &mut Ledger, me: SlotId, limits: &PoolLimits, arrival: Arrival) -> Arrived {
     let Arrival { lane, flow, .. } = arrival;
-    if ledger.in_flight() < limits.max_in_flight && may_run(ledger, limits, lane) {
+    if ledger.in_flight() < limits.max_in_flight
+        && may_run(ledger, limits, lane)
+        && !is_kept(ledger, limits, lane, None)
+    {
         let row = row_of(ledger, me, lane);
         row.in_flight = row.in_flight.saturating_add(1);
         return Arrived::Admitted;
@@ -324,7 +359,7 @@ fn arrive(ledger: &mut Ledger, me: SlotId, limits: &PoolLimits, arrival: Arrival
     let row = flow_row(ledger, flow, lane.tier, me);
     row.waiting = row.waiting.saturating_add(1);
     row.finish = start.saturating_add(length);
-    Arrived::Queued(tag)
+    Arrived::Queued { tag, length }
 }
 
 fn count(number: u32) -> usize {
