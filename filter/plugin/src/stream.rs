@@ -51,7 +51,8 @@ impl Stream {
         let decided = self.ask(|gate| {
             gate.body_seen = true;
             gate.bodiless.clear();
-            gate.engine.decide(stream, &body, gate::now(), &mut gate.port)
+            let now = gate.now();
+            gate.engine.decide(stream, &body, now, &mut gate.port)
         });
         let Some((verdict, others)) = decided else { return Action::Continue };
         apply::all(&others, self.id);
@@ -75,7 +76,10 @@ impl Stream {
         self.taken = false;
         let stream = self.stream();
         let ending = if self.complete { Ending::Complete } else { ending() };
-        let ended = self.ask(|gate| gate.engine.end(stream, ending, gate::now(), &mut gate.port));
+        let ended = self.ask(|gate| {
+            let now = gate.now();
+            gate.engine.end(stream, ending, now, &mut gate.port)
+        });
         if let Some(Some((line, actions))) = ended {
             let _ = host::set_property("slogate.log", line.as_bytes());
             apply::all(&actions, self.id);
@@ -112,7 +116,8 @@ impl HttpContext for Stream {
         head.key = bearer.or(x_api_key).or(api_key);
         let stream = self.stream();
         let begun = self.ask(|gate| {
-            let begun = gate.engine.begin(stream, &head, gate::now());
+            let now = gate.now();
+            let begun = gate.engine.begin(stream, &head, now);
             if begun == Begin::Hold && !gate.body_seen {
                 gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
             }
@@ -144,7 +149,10 @@ impl HttpContext for Stream {
         let refusal = self.ask(|gate| {
             gate.body_seen = true;
             gate.bodiless.clear();
-            gate.engine.body_grows(stream, size, gate::now())
+            {
+                let now = gate.now();
+                gate.engine.body_grows(stream, size, now)
+            }
         });
         if let Some(Some(refusal)) = refusal {
             self.decided = true;
@@ -169,7 +177,8 @@ impl HttpContext for Stream {
             kind.get(..17).is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"));
         let stream = self.stream();
         let stamp = self.ask(|gate| {
-            gate.engine.respond(stream, status.unwrap_or(0), event_stream, gate::now())
+            let now = gate.now();
+            gate.engine.respond(stream, status.unwrap_or(0), event_stream, now)
         });
         if let Some(Some(stamp)) = stamp {
             self.watch = stamp.watch;
@@ -186,8 +195,10 @@ impl HttpContext for Stream {
         if self.watch && size > 0 {
             let chunk = host::buffer(Buffer::ResponseBody, size.min(WATCHED)).unwrap_or_default();
             let stream = self.stream();
-            self.watch =
-                self.ask(|gate| gate.engine.data(stream, &chunk, gate::now())) == Some(true);
+            self.watch = self.ask(|gate| {
+                let now = gate.now();
+                gate.engine.data(stream, &chunk, now)
+            }) == Some(true);
         }
         self.complete |= end_of_stream;
         Action::Continue
@@ -207,7 +218,10 @@ impl Stream {
     /// Decides about a body of this size; one over the limit is not even read.
     fn decide_sized(&mut self, size: usize) -> Action {
         let stream = self.stream();
-        let refusal = self.ask(|gate| gate.engine.body_grows(stream, size, gate::now()));
+        let refusal = self.ask(|gate| {
+            let now = gate.now();
+            gate.engine.body_grows(stream, size, now)
+        });
         if let Some(Some(refusal)) = refusal {
             self.decided = true;
             apply::refuse(&refusal, &apply::request_id());

@@ -277,7 +277,7 @@ pub(crate) fn send_local_response(
 /// Headers in the ABI's encoding: count, sizes, then names and values with a zero behind each.
 fn pairs(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut word = |out: &mut Vec<u8>, len: usize| {
+    let word = |out: &mut Vec<u8>, len: usize| {
         out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
     };
     word(&mut out, headers.len());
