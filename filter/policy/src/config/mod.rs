@@ -6,6 +6,7 @@
 //! and the one before it keeps serving.
 
 mod reader;
+mod source;
 mod validate;
 
 #[cfg(test)]
@@ -52,7 +53,7 @@ pub struct Policy {
     pub expected_output_tokens: u32,
     /// Status of refusals that come from waiting: 503, or 429 where the policy says so.
     pub queue_status: u16,
-    /// The first 48 bits of the SHA-256 of the policy's text: which policy serves.
+    /// The first 48 bits of the SHA-256 of the policy, its fields in order: which policy serves.
     pub digest: u64,
     model_names: HashMap<String, usize>,
 }
@@ -219,12 +220,21 @@ impl PoolLimits {
 }
 
 impl Policy {
-    /// Reads and checks a policy.
+    /// Reads and checks a policy written as JSON.
     ///
     /// # Errors
     /// Every fault of the text at once; never an empty list.
     pub fn from_json(text: &[u8]) -> Result<Self, Vec<Fault>> {
-        validate::policy(text)
+        validate::policy(source::from_json(text)?)
+    }
+
+    /// Reads and checks a policy as Envoy hands it over: JSON where the configuration is a
+    /// `StringValue`, the bytes of a `google.protobuf.Struct` where it is one.
+    ///
+    /// # Errors
+    /// Every fault at once; never an empty list.
+    pub fn from_configuration(bytes: &[u8]) -> Result<Self, Vec<Fault>> {
+        validate::policy(source::from_configuration(bytes)?)
     }
 
     /// The model with this name or alias.

@@ -88,8 +88,7 @@ impl Fields {
         }
     }
 
-    /// A whole number from `low` to `high`. Envoy's `Struct` knows only floating point, so `64.0`
-    /// is 64.
+    /// A whole number from `low` to `high`.
     pub(super) fn number(
         &mut self,
         field: &'static str,
@@ -98,16 +97,19 @@ impl Fields {
         faults: &mut Faults,
     ) -> Option<u32> {
         let value = self.take(field)?;
-        let found = whole(&value).filter(|number| (low..=high).contains(number));
+        let found = value.as_u64().and_then(|number| u32::try_from(number).ok());
+        let found = found.filter(|number| (low..=high).contains(number));
         if found.is_none() {
             faults.add(self.path(field), format!("must be a whole number from {low} to {high}"));
         }
         found
     }
 
+    /// A number between 0 and 1. Envoy's YAML reader hands fractions inside a `Struct` on as text.
     pub(super) fn fraction(&mut self, field: &'static str, faults: &mut Faults) -> Option<f64> {
         let value = self.take(field)?;
-        let found = value.as_f64().filter(|number| *number > 0.0 && *number < 1.0);
+        let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+        let found = number.filter(|number| *number > 0.0 && *number < 1.0);
         if found.is_none() {
             faults.add(self.path(field), "must be a number between 0 and 1, both excluded");
         }
@@ -170,18 +172,6 @@ fn kind(value: &Value) -> &'static str {
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
-}
-
-fn whole(value: &Value) -> Option<u32> {
-    if let Some(number) = value.as_u64() {
-        return u32::try_from(number).ok();
-    }
-    let number = value.as_f64()?;
-    if number.fract() != 0.0 || !(0.0..=f64::from(u32::MAX)).contains(&number) {
-        return None;
-    }
-    // The text of a whole f64 in this range is a plain decimal number.
-    format!("{number:.0}").parse().ok()
 }
 
 fn duration(text: &str) -> Option<Duration> {

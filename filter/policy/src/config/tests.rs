@@ -15,7 +15,7 @@ const WHOLE: &str = r#"{
   "tiers": [
     {"name": "realtime", "weight": 8, "max_in_flight": 100,
      "queue": {"capacity": 200, "max_wait": "500ms"},
-     "slo": {"objective": 0.99, "total": "400ms", "first_token": "200ms"}},
+     "slo": {"objective": "0.99", "total": "400ms", "first_token": "200ms"}},
     {"name": "economy", "queue": {"capacity": 1000, "max_wait": "30s", "max_bytes": 1000}}],
   "keys": {"unknown": {"tier": "economy"}, "entries": [
     {"id": "shop", "tier": "realtime",
@@ -131,5 +131,39 @@ fn durations_need_a_unit_and_stay_between_a_millisecond_and_an_hour() {
     assert_eq!(policy("2m"), Some(Duration::from_secs(120)));
     for wrong in ["5", "0s", "2h", "1.5s", "-1s", "s", "99999999999999999999s", "é"] {
         assert_eq!(policy(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn a_struct_and_its_json_are_the_same_policy() {
+    use prost::Message;
+    use prost_types::{ListValue, Struct, Value, value::Kind};
+
+    fn encoded(value: &serde_json::Value) -> Value {
+        let kind = match value {
+            serde_json::Value::Null => Kind::NullValue(0),
+            serde_json::Value::Bool(flag) => Kind::BoolValue(*flag),
+            serde_json::Value::Number(number) => Kind::NumberValue(number.as_f64().expect("f64")),
+            serde_json::Value::String(text) => Kind::StringValue(text.clone()),
+            serde_json::Value::Array(items) => {
+                Kind::ListValue(ListValue { values: items.iter().map(encoded).collect() })
+            }
+            serde_json::Value::Object(_) => Kind::StructValue(structure(value)),
+        };
+        Value { kind: Some(kind) }
+    }
+    fn structure(value: &serde_json::Value) -> Struct {
+        let fields = value.as_object().expect("object").iter();
+        Struct { fields: fields.map(|(name, value)| (name.clone(), encoded(value))).collect() }
+    }
+
+    let value: serde_json::Value = serde_json::from_str(WHOLE).expect("JSON");
+    let bytes = structure(&value).encode_to_vec();
+    let from_struct = Policy::from_configuration(&bytes).expect("legal");
+    let from_json = Policy::from_configuration(WHOLE.as_bytes()).expect("legal");
+    assert_eq!(from_struct.digest, from_json.digest);
+    assert_eq!(from_struct.pools, from_json.pools);
+    for end in 1..bytes.len() {
+        assert!(Policy::from_configuration(&bytes[..end]).is_err(), "cut at {end}");
     }
 }

@@ -33,16 +33,9 @@ struct RawModel {
     class_clusters: Vec<(usize, String, Option<u32>)>,
 }
 
-pub(super) fn policy(text: &[u8]) -> Result<Policy, Vec<Fault>> {
+pub(super) fn policy(value: Value) -> Result<Policy, Vec<Fault>> {
     let mut faults = Faults::default();
-    let value: Value = match serde_json::from_slice(text) {
-        Ok(value) => value,
-        Err(error) => {
-            let (line, column) = (error.line(), error.column());
-            faults.add("", format!("is not JSON: fault at line {line}, column {column}"));
-            return Err(faults.0);
-        }
-    };
+    let digest = digest(&value);
     let mut fields = Fields::new(value, "", &mut faults);
 
     let (classes, class_rules) = classes(&mut fields, &mut faults);
@@ -97,13 +90,14 @@ pub(super) fn policy(text: &[u8]) -> Result<Policy, Vec<Fault>> {
         max_body_bytes,
         expected_output_tokens,
         queue_status,
-        digest: digest(text),
+        digest,
         model_names,
     })
 }
 
-fn digest(text: &[u8]) -> u64 {
-    let hash = Sha256::digest(text);
+fn digest(value: &Value) -> u64 {
+    // Objects keep their fields in order, so the text does not depend on how the policy came.
+    let hash = Sha256::digest(value.to_string());
     hash.iter().take(6).fold(0, |sum, byte| (sum << 8) | u64::from(*byte))
 }
 

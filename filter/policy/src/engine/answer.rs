@@ -46,9 +46,15 @@ impl Engine {
         match &mut request.phase {
             Phase::Running { since, answer } => {
                 answer.status = Some(status);
-                answer.watch = event_stream.then(FirstEvent::default);
+                if event_stream {
+                    answer.watch = FirstEvent::default();
+                } else if status < 400 {
+                    // The head of such an answer comes with the whole of it.
+                    answer.first_token = Some(now.mono);
+                }
                 let since = *since;
-                Some(Stamp { headers: stamp(request, since, event_stream, now.mono), watch: true })
+                let headers = stamp(request, since, event_stream, now.mono);
+                Some(Stamp { headers, watch: event_stream })
             }
             // A timer of Envoy's own, or another filter, answered a request the gate still held.
             Phase::Reading | Phase::Waiting { .. } => {
@@ -80,10 +86,7 @@ impl Engine {
         if answer.status.is_some_and(|status| status >= 400) {
             return false;
         }
-        let begun = match &mut answer.watch {
-            Some(watch) => watch.feed(chunk),
-            None => !chunk.is_empty(),
-        };
+        let begun = answer.watch.feed(chunk);
         if begun && answer.first_token.is_none() {
             answer.first_token = Some(now.mono);
         }

@@ -45,6 +45,8 @@ pub struct Head<'a> {
     pub content_type: Option<&'a [u8]>,
     /// `content-encoding`.
     pub content_encoding: Option<&'a [u8]>,
+    /// `content-length`.
+    pub content_length: Option<&'a [u8]>,
     /// `x-slogate-tier`.
     pub tier: Option<&'a [u8]>,
     /// `x-slogate-max-wait-ms`.
@@ -224,6 +226,13 @@ impl Engine {
         if let Err(error) = request::check_content(head.content_type, head.content_encoding) {
             return Some(Refusal::invalid(error.status(), error.param(), error.to_string()));
         }
+        let length = head.content_length.and_then(|value| std::str::from_utf8(value).ok());
+        if length
+            .and_then(|text| text.parse::<u64>().ok())
+            .is_some_and(|bytes| bytes > u64::from(request.policy.max_body_bytes))
+        {
+            return Some(too_large(request.policy.max_body_bytes));
+        }
         if let Some(name) = head.tier {
             let asked = request.policy.tiers.iter().position(|tier| tier.name.as_bytes() == name);
             let weight = |at: usize| request.policy.tiers.get(at).map_or(0, |tier| tier.weight);
@@ -256,9 +265,7 @@ impl Engine {
         }
         let request = self.requests.get_mut(&stream)?;
         let Phase::Reading = request.phase else { return None };
-        let message = format!("the request body is larger than {limit} bytes");
-        let code = "request_too_large";
-        let refusal = Refusal::new(Outcome::RequestTooLarge, 413, code, message);
+        let refusal = too_large(limit);
         request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
         Some(refusal)
     }
@@ -618,6 +625,11 @@ fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
     let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
     let job = Job { model, class, prompt_tokens, pool: pool.id, lane, flow };
     Ok((job, prompt_tokens.saturating_add(output)))
+}
+
+fn too_large(limit: u32) -> Refusal {
+    let message = format!("the request body is larger than {limit} bytes");
+    Refusal::new(Outcome::RequestTooLarge, 413, "request_too_large", message)
 }
 
 fn flag_missing() -> Refusal {

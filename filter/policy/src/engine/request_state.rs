@@ -71,5 +71,5 @@ pub(super) struct Answer {
     /// When its first token came.
     pub(super) first_token: Option<Nanos>,
     /// Where an event stream stands before its first event.
-    pub(super) watch: Option<FirstEvent>,
+    pub(super) watch: FirstEvent,
 }

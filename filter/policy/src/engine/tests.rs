@@ -744,3 +744,15 @@ fn gauges_show_all_instances() {
     gates[0].assert_empty();
     gates[1].assert_empty();
 }
+
+#[test]
+fn a_body_whose_announced_length_is_over_the_limit_is_not_awaited() {
+    let mut gate = Gate::new(&policy(1, ""));
+    for (length, held) in [(&b"100000"[..], true), (b"100001", false), (b"none", true)] {
+        let (stream, begin) =
+            gate.begin(&Head { content_length: Some(length), ..head("shop-key") });
+        assert_eq!(begin == Begin::Hold, held, "{begin:?}");
+        gate.end(stream, Ending::Complete);
+    }
+    assert_eq!(gate.outcomes(), [(Outcome::LeftWaiting, 2), (Outcome::RequestTooLarge, 1)]);
+}

@@ -1,10 +1,11 @@
 //! The reader of whole bodies: which fields each endpoint has and where its texts are.
 
 mod conversation;
+mod prompts;
 
 use super::error::{Problem, ReadError};
 use super::json::{Cursor, Kind, Text};
-use super::keys::{Keys, Name};
+use super::keys::{Key, Keys};
 use super::lax::{self, Fault, Misfit};
 use super::{Endpoint, MAX_KEYS, MAX_MODEL_BYTES, MAX_TOP_KEYS, RequestFacts};
 use crate::tokens::TokenCounter;
@@ -15,6 +16,9 @@ type Result<T> = core::result::Result<T, ReadError>;
 
 /// Output tokens of a completion that names no cap: the engine's own default.
 const COMPLETION_TOKENS: u64 = 16;
+
+/// Names, ids and the like up to this length, in bytes as written, are not counted.
+const SHORT_BYTES: usize = 128;
 
 /// One pass over one body.
 pub(super) struct Reader<'a, 'c> {
@@ -86,42 +90,49 @@ impl<'a, 'c> Reader<'a, 'c> {
         self.finish()
     }
 
-    fn field(&mut self, name: Name) -> Result<()> {
+    fn field(&mut self, name: Key) -> Result<()> {
         use Endpoint::{
             ChatCompletions as Chat, Completions, Embeddings, Invocations, Messages, Responses,
         };
         match (name, self.endpoint) {
-            (Name::Model, _) => self.model(),
-            (Name::Messages, Chat | Messages | Embeddings | Invocations) => self.messages(),
-            (Name::Prompt, Completions | Invocations) => self.prompt(),
-            (Name::PromptEmbeds, Completions | Invocations) => self.prompt_embeds(),
-            (Name::Input, Embeddings | Invocations) => self.input(),
-            (Name::Input | Name::PreviousInputMessages, Responses) => self.items(name),
-            (Name::Instructions, Responses) => self.text_or_null(name),
-            (Name::System, Messages) => self.content(name, 0),
-            (Name::Tools, Chat | Responses | Messages | Invocations) => self.tools(name),
-            (Name::Stream, Chat | Completions | Responses | Messages | Invocations) => {
+            (Key::Model, _) => self.model(),
+            (Key::Messages, Chat | Messages | Embeddings | Invocations) => self.messages(),
+            (Key::Prompt, Completions | Invocations) => self.prompt(),
+            (Key::PromptEmbeds, Completions | Invocations) => self.prompt_embeds(),
+            (Key::Input, Embeddings | Invocations) => self.input(),
+            (Key::Input | Key::PreviousInputMessages, Responses) => self.items(name),
+            (Key::Instructions, Responses) => self.text_or_null(name),
+            (Key::System, Messages) => self.content(name, 0),
+            (Key::Tools, Chat | Responses | Messages | Invocations) => self.tools(name),
+            (Key::ChatTemplateKwargs, _) => self.template_arguments(),
+            (Key::Documents, Chat | Invocations) => {
+                self.cursor.null().and_then(|null| if null { Ok(()) } else { self.emit_raw() })
+            }
+            (Key::KvTransferParams, Chat | Completions | Responses | Messages | Invocations) => {
+                self.forwarded_ids()
+            }
+            (Key::Stream, Chat | Completions | Responses | Messages | Invocations) => {
                 self.facts.stream = self.boolean(name)?.unwrap_or(false);
                 Ok(())
             }
-            (Name::StreamOptions, Chat | Completions | Invocations) => self.stream_options(),
-            (Name::MaxTokens, Chat | Completions | Messages | Invocations) => {
+            (Key::StreamOptions, Chat | Completions | Invocations) => self.stream_options(),
+            (Key::MaxTokens, Chat | Completions | Messages | Invocations) => {
                 self.caps.max_tokens = self.whole(name)?;
                 Ok(())
             }
-            (Name::MaxCompletionTokens, Chat | Invocations) => {
+            (Key::MaxCompletionTokens, Chat | Invocations) => {
                 self.caps.max_completion_tokens = self.whole(name)?;
                 Ok(())
             }
-            (Name::MaxOutputTokens, Responses) => {
+            (Key::MaxOutputTokens, Responses) => {
                 self.caps.max_output_tokens = self.whole(name)?;
                 Ok(())
             }
-            (Name::N, Chat | Completions | Invocations) => {
+            (Key::N, Chat | Completions | Invocations) => {
                 self.caps.n = self.positive(name)?;
                 Ok(())
             }
-            (Name::BestOf, Completions | Invocations) => {
+            (Key::BestOf, Completions | Invocations) => {
                 self.caps.best_of = self.positive(name)?;
                 Ok(())
             }
@@ -138,6 +149,7 @@ impl<'a, 'c> Reader<'a, 'c> {
             Endpoint::Responses if !input => Some("input"),
             Endpoint::Embeddings if !messages && !input => Some("input"),
             Endpoint::Invocations if !messages && !prompt && !input => Some("messages"),
+            Endpoint::Messages if self.caps.max_tokens.is_none() => Some("max_tokens"),
             _ => None,
         };
         if let Some(param) = missing {
@@ -154,16 +166,16 @@ impl<'a, 'c> Reader<'a, 'c> {
         // `/invocations` is the endpoint its body has the shape of.
         let caps = &self.caps;
         let (cap, param) = match self.endpoint {
-            Endpoint::Responses => (caps.max_output_tokens, Name::MaxOutputTokens),
-            Endpoint::Embeddings => (Some(0), Name::Other),
-            _ if prompt => (caps.max_tokens.or(Some(COMPLETION_TOKENS)), Name::Other),
-            _ if input => (Some(0), Name::Other),
+            Endpoint::Responses => (caps.max_output_tokens, Key::MaxOutputTokens),
+            Endpoint::Embeddings => (Some(0), Key::Other),
+            _ if prompt => (caps.max_tokens.or(Some(COMPLETION_TOKENS)), Key::Other),
+            _ if input => (Some(0), Key::Other),
             _ if caps.max_completion_tokens.is_some() => {
-                (caps.max_completion_tokens, Name::MaxCompletionTokens)
+                (caps.max_completion_tokens, Key::MaxCompletionTokens)
             }
-            _ => (caps.max_tokens, Name::MaxTokens),
+            _ => (caps.max_tokens, Key::MaxTokens),
         };
-        if cap == Some(0) && param != Name::Other {
+        if cap == Some(0) && param != Key::Other {
             return Err(ReadError::of(Problem::Range, param.text(), end));
         }
         let facts = &mut self.facts;
@@ -204,11 +216,34 @@ impl<'a, 'c> Reader<'a, 'c> {
         Ok(())
     }
 
-    fn wrong<T>(&self, param: Name) -> Result<T> {
+    /// Takes any value; one that is long is handed over as it stands.
+    ///
+    /// For values that only some chat templates render, and that are a few tokens in an honest request:
+    /// leaving short ones out keeps the count exact, counting long ones leaves nowhere to hide a prompt.
+    fn aside(&mut self) -> Result<()> {
+        let start = self.cursor.pos();
+        self.cursor.skip()?;
+        let raw = self.cursor.raw(start, self.cursor.pos());
+        if raw.len() > SHORT_BYTES {
+            self.counter.text(raw);
+        }
+        Ok(())
+    }
+
+    /// Arguments for the chat template, which may ask it to keep all reasoning.
+    fn template_arguments(&mut self) -> Result<()> {
+        if self.cursor.null()? {
+            return Ok(());
+        }
+        self.conversation.keep_reasoning();
+        self.aside()
+    }
+
+    fn wrong<T>(&self, param: Key) -> Result<T> {
         Err(ReadError::of(Problem::Type, param.text(), self.cursor.pos()))
     }
 
-    fn text_or_null(&mut self, param: Name) -> Result<()> {
+    fn text_or_null(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => self.cursor.null().map(drop),
             Kind::Text => self.emit_string(),
@@ -234,18 +269,18 @@ impl<'a, 'c> Reader<'a, 'c> {
                 }
                 self.facts.model = Some(name).filter(|name| !name.is_empty());
             }
-            _ => return self.wrong(Name::Model),
+            _ => return self.wrong(Key::Model),
         }
         self.facts.model_span = Some(start..self.cursor.pos());
         Ok(())
     }
 
-    fn boolean(&mut self, param: Name) -> Result<Option<bool>> {
+    fn boolean(&mut self, param: Key) -> Result<Option<bool>> {
         let at = self.cursor.pos();
         lax::take_boolean(&mut self.cursor, &mut self.scratch).map_err(|f| named(f, param, at))
     }
 
-    fn whole(&mut self, param: Name) -> Result<Option<u64>> {
+    fn whole(&mut self, param: Key) -> Result<Option<u64>> {
         let at = self.cursor.pos();
         let value = lax::take_whole(&mut self.cursor, &mut self.scratch)
             .map_err(|fault| named(fault, param, at))?;
@@ -255,7 +290,7 @@ impl<'a, 'c> Reader<'a, 'c> {
             .map_err(|_| ReadError::of(Problem::Range, param.text(), at))
     }
 
-    fn positive(&mut self, param: Name) -> Result<Option<u64>> {
+    fn positive(&mut self, param: Key) -> Result<Option<u64>> {
         let at = self.cursor.pos();
         match self.whole(param)? {
             Some(0) => Err(ReadError::of(Problem::Range, param.text(), at)),
@@ -267,12 +302,12 @@ impl<'a, 'c> Reader<'a, 'c> {
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
             Kind::Object => self.cursor.enter(b'{')?,
-            _ => return self.wrong(Name::StreamOptions),
+            _ => return self.wrong(Key::StreamOptions),
         }
         let mut keys = Keys::new(MAX_KEYS);
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
-            if name == Name::IncludeUsage {
-                self.facts.include_usage = self.boolean(Name::StreamOptions)?.unwrap_or(false);
+            if name == Key::IncludeUsage {
+                self.facts.include_usage = self.boolean(Key::StreamOptions)?.unwrap_or(false);
             } else {
                 self.cursor.skip()?;
             }
@@ -281,7 +316,7 @@ impl<'a, 'c> Reader<'a, 'c> {
     }
 
     /// A list of tools, each handed over as JSON text.
-    fn tools(&mut self, param: Name) -> Result<()> {
+    fn tools(&mut self, param: Key) -> Result<()> {
         if self.cursor.null()? {
             return Ok(());
         }
@@ -301,129 +336,9 @@ impl<'a, 'c> Reader<'a, 'c> {
     fn one_prompt(&mut self) {
         self.facts.prompts = self.facts.prompts.saturating_add(1);
     }
-
-    /// A completion's prompt: a text, a list of texts, token ids, or a list of lists of them.
-    fn prompt(&mut self) -> Result<()> {
-        match self.cursor.kind()? {
-            Kind::Null => self.cursor.null().map(drop),
-            Kind::Text | Kind::Array => {
-                self.given.prompt = true;
-                self.prompts(Name::Prompt)
-            }
-            _ => self.wrong(Name::Prompt),
-        }
-    }
-
-    /// What embeddings take: a prompt as above, or messages.
-    fn input(&mut self) -> Result<()> {
-        match self.cursor.kind()? {
-            Kind::Null => self.cursor.null().map(drop),
-            Kind::Text | Kind::Array => {
-                self.given.input = true;
-                self.prompts(Name::Input)
-            }
-            _ => self.wrong(Name::Input),
-        }
-    }
-
-    fn prompts(&mut self, param: Name) -> Result<()> {
-        if self.cursor.kind()? == Kind::Text {
-            self.one_prompt();
-            return self.emit_string();
-        }
-        self.cursor.enter(b'[')?;
-        if self.cursor.byte() == Some(b']') {
-            return Err(ReadError::of(Problem::EmptyList, param.text(), self.cursor.pos()));
-        }
-        let kind = self.cursor.kind()?;
-        // A flat list of ids or of messages is one prompt; texts and lists are one each.
-        if matches!(kind, Kind::Number | Kind::Object) {
-            self.one_prompt();
-        }
-        let mut first = true;
-        while self.cursor.element(first)? {
-            first = false;
-            if self.cursor.kind()? != kind {
-                return self.wrong(param);
-            }
-            match kind {
-                Kind::Text => {
-                    self.one_prompt();
-                    self.emit_string()?;
-                }
-                Kind::Number => self.token_id(param)?,
-                Kind::Object if param == Name::Input => self.message(param)?,
-                Kind::Array => {
-                    self.one_prompt();
-                    self.inner_prompt(param)?;
-                }
-                _ => return self.wrong(param),
-            }
-        }
-        Ok(())
-    }
-
-    /// One of a list of prompts: token ids, or for embeddings also messages.
-    fn inner_prompt(&mut self, param: Name) -> Result<()> {
-        self.conversation.begin();
-        self.cursor.enter(b'[')?;
-        let mut first = true;
-        while self.cursor.element(first)? {
-            first = false;
-            match self.cursor.kind()? {
-                Kind::Number if param != Name::Messages => self.token_id(param)?,
-                Kind::Object if param != Name::Prompt => self.message(param)?,
-                _ => return self.wrong(param),
-            }
-        }
-        Ok(())
-    }
-
-    fn token_id(&mut self, param: Name) -> Result<()> {
-        let at = self.cursor.pos();
-        let number = self.cursor.number()?;
-        let text = self.cursor.raw(number.start, number.end);
-        // The usual id has few digits and needs no parsing.
-        if !number.integer || text.len() > 9 || text.starts_with('-') {
-            let value = lax::whole(text, number.integer)
-                .map_err(|misfit| named(misfit.into(), param, at))?;
-            if u32::try_from(value).is_err() {
-                return Err(ReadError::of(Problem::Range, param.text(), at));
-            }
-        }
-        self.facts.token_ids = self.facts.token_ids.saturating_add(1);
-        Ok(())
-    }
-
-    /// Prompts given as tensors: each counts as a prompt, its tokens are not known.
-    fn prompt_embeds(&mut self) -> Result<()> {
-        let param = Name::PromptEmbeds;
-        match self.cursor.kind()? {
-            Kind::Null => return self.cursor.null().map(drop),
-            Kind::Text => {
-                self.cursor.string()?;
-                self.one_prompt();
-                self.given.prompt = true;
-                return Ok(());
-            }
-            Kind::Array => self.cursor.enter(b'[')?,
-            _ => return self.wrong(param),
-        }
-        let mut first = true;
-        while self.cursor.element(first)? {
-            first = false;
-            if self.cursor.kind()? != Kind::Text {
-                return self.wrong(param);
-            }
-            self.cursor.string()?;
-            self.one_prompt();
-            self.given.prompt = true;
-        }
-        Ok(())
-    }
 }
 
-fn named(fault: Fault, param: Name, at: usize) -> ReadError {
+fn named(fault: Fault, param: Key, at: usize) -> ReadError {
     match fault {
         Fault::Json(error) => error,
         Fault::Misfit(Misfit::Type) => ReadError::of(Problem::Type, param.text(), at),

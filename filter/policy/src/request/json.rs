@@ -5,6 +5,7 @@
 //! bit per level in one integer, so no input can exhaust the stack.
 
 use super::error::{Problem, ReadError};
+use super::scan::{plain_end, unicode_escape};
 use super::{MAX_DEPTH, MAX_DIGITS};
 
 type Result<T> = core::result::Result<T, ReadError>;
@@ -227,7 +228,6 @@ impl<'a> Cursor<'a> {
         let start = self.pos;
         let mut escaped = false;
         loop {
-            self.pos = plain_end(self.bytes, self.pos);
             match self.byte() {
                 Some(b'"') => {
                     let end = self.pos;
@@ -238,7 +238,11 @@ impl<'a> Cursor<'a> {
                     escaped = true;
                     self.escape()?;
                 }
-                Some(_) => return Err(ReadError::new(Problem::ControlCharacter, self.pos)),
+                Some(..0x20) => {
+                    return Err(ReadError::new(Problem::ControlCharacter, self.pos));
+                }
+                // Always a step forward, whatever the scan makes of this byte.
+                Some(_) => self.pos = plain_end(self.bytes, self.pos.wrapping_add(1)),
                 None => return self.unexpected(),
             }
         }
@@ -264,19 +268,20 @@ impl<'a> Cursor<'a> {
 
     /// Appends the decoded text. The literal has been checked by [`Cursor::string`].
     pub(super) fn decode(&self, text: Text, out: &mut String) {
+        let Some(bytes) = self.bytes.get(..text.end) else {
+            return;
+        };
         let mut pos = text.start;
-        while pos < text.end {
-            let plain = plain_end(self.bytes, pos).min(text.end);
-            if plain > pos {
-                out.push_str(self.raw(pos, plain));
+        while let Some(&first) = bytes.get(pos) {
+            if first != b'\\' {
+                let end = plain_end(bytes, pos.wrapping_add(1));
+                out.push_str(self.raw(pos, end));
+                pos = end;
+                continue;
             }
-            if plain >= text.end {
-                return;
-            }
-            let next = self.bytes.get(plain.wrapping_add(1)).copied();
             let mut len = 2;
-            out.push(match next {
-                Some(b'u') => match unicode_escape(self.bytes, plain) {
+            out.push(match bytes.get(pos.wrapping_add(1)) {
+                Some(b'u') => match unicode_escape(bytes, pos) {
                     Ok((char, used)) => {
                         len = used;
                         char
@@ -288,10 +293,10 @@ impl<'a> Cursor<'a> {
                 Some(b'n') => '\n',
                 Some(b'r') => '\r',
                 Some(b't') => '\t',
-                Some(other) => char::from(other),
+                Some(&other) => char::from(other),
                 None => return,
             });
-            pos = plain.saturating_add(len);
+            pos = pos.wrapping_add(len);
         }
     }
 
@@ -349,84 +354,5 @@ impl<'a> Cursor<'a> {
         self.expect(b':')?;
         self.space();
         Ok(key)
-    }
-}
-
-const LOW: u64 = 0x0101_0101_0101_0101;
-const HIGH: u64 = 0x8080_8080_8080_8080;
-
-/// Offset of the next quote, backslash or control character from `pos` on, or the end.
-///
-/// Eight bytes at a time: subtracting borrows into the top bit of a byte that is too small. A
-/// borrow may run on into higher bytes, so only the lowest mark is to be trusted, and only it is used.
-fn plain_end(bytes: &[u8], pos: usize) -> usize {
-    let rest = bytes.get(pos..).unwrap_or_default();
-    let (words, tail) = rest.as_chunks::<8>();
-    let mut at = pos;
-    for &word in words {
-        let word = u64::from_le_bytes(word);
-        let marks = marks(word);
-        if marks != 0 {
-            return at.wrapping_add((marks.trailing_zeros() / 8) as usize);
-        }
-        at = at.wrapping_add(8);
-    }
-    for &byte in tail {
-        if byte == b'"' || byte == b'\\' || byte < 0x20 {
-            return at;
-        }
-        at = at.wrapping_add(1);
-    }
-    at
-}
-
-#[inline]
-const fn marks(word: u64) -> u64 {
-    let quote = word ^ (LOW.wrapping_mul(b'"' as u64));
-    let slash = word ^ (LOW.wrapping_mul(b'\\' as u64));
-    let control = word.wrapping_sub(LOW.wrapping_mul(0x20)) & !word;
-    ((quote.wrapping_sub(LOW) & !quote) | (slash.wrapping_sub(LOW) & !slash) | control) & HIGH
-}
-
-/// Reads `\uXXXX`, or a surrogate pair of them, at `pos`: the character and the bytes it takes.
-fn unicode_escape(bytes: &[u8], pos: usize) -> Result<(char, usize)> {
-    let unit = hex_unit(bytes, pos)?;
-    if let Some(char) = char::from_u32(unit) {
-        return Ok((char, 6));
-    }
-    let lone = ReadError::new(Problem::Surrogate, pos);
-    let second = pos.saturating_add(6);
-    if unit >= 0xDC00 || bytes.get(second..second.saturating_add(2)) != Some(b"\\u") {
-        return Err(lone);
-    }
-    let low = hex_unit(bytes, second)?;
-    if !(0xDC00..0xE000).contains(&low) {
-        return Err(lone);
-    }
-    let high = unit.wrapping_sub(0xD800) << 10;
-    let code = 0x1_0000_u32.wrapping_add(high).wrapping_add(low & 0x3FF);
-    char::from_u32(code).map(|char| (char, 12)).ok_or(lone)
-}
-
-/// The four hexadecimal digits of the `\uXXXX` at `pos`.
-fn hex_unit(bytes: &[u8], pos: usize) -> Result<u32> {
-    let start = pos.saturating_add(2);
-    let Some(&[a, b, c, d]) = bytes.get(start..start.saturating_add(4)) else {
-        return Err(ReadError::new(Problem::End, bytes.len()));
-    };
-    let unit = (hex(a) << 12) | (hex(b) << 8) | (hex(c) << 4) | hex(d);
-    // A bad digit has bits that no good one reaches.
-    if unit > 0xFFFF {
-        return Err(ReadError::new(Problem::Escape, pos));
-    }
-    Ok(unit)
-}
-
-const fn hex(byte: u8) -> u32 {
-    match byte {
-        b'0'..=b'9' => (byte ^ b'0') as u32,
-        b'a'..=b'f' => (byte.wrapping_sub(b'a').wrapping_add(10)) as u32,
-        b'A'..=b'F' => (byte.wrapping_sub(b'A').wrapping_add(10)) as u32,
-        _ => 0xFFFF_0000,
     }
 }

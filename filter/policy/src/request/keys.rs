@@ -11,9 +11,9 @@ macro_rules! names {
     ($($variant:ident = $text:literal,)*) => {
         /// A key the filter acts on, or `Other`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Name { $($variant,)* Other }
+        pub(super) enum Key { $($variant,)* Other }
 
-        impl Name {
+        impl Key {
             fn of(key: &str) -> Self {
                 match key { $($text => Self::$variant,)* _ => Self::Other }
             }
@@ -31,8 +31,12 @@ names! {
     AudioEmbeds = "audio_embeds",
     AudioUrl = "audio_url",
     BestOf = "best_of",
+    CallId = "call_id",
+    ChatTemplateKwargs = "chat_template_kwargs",
     Content = "content",
+    Documents = "documents",
     Function = "function",
+    Id = "id",
     ImageEmbeds = "image_embeds",
     ImagePil = "image_pil",
     ImageUrl = "image_url",
@@ -40,16 +44,19 @@ names! {
     Input = "input",
     InputAudio = "input_audio",
     Instructions = "instructions",
+    KvTransferParams = "kv_transfer_params",
     MaxCompletionTokens = "max_completion_tokens",
     MaxOutputTokens = "max_output_tokens",
     MaxTokens = "max_tokens",
     Messages = "messages",
     Model = "model",
     N = "n",
+    Name = "name",
     Output = "output",
     PreviousInputMessages = "previous_input_messages",
     Prompt = "prompt",
     PromptEmbeds = "prompt_embeds",
+    PromptTokenIds = "prompt_token_ids",
     Reasoning = "reasoning",
     ReasoningContent = "reasoning_content",
     Refusal = "refusal",
@@ -61,7 +68,9 @@ names! {
     Text = "text",
     Thinking = "thinking",
     Tool = "tool",
+    ToolCallId = "tool_call_id",
     ToolCalls = "tool_calls",
+    ToolUseId = "tool_use_id",
     Tools = "tools",
     Type = "type",
 }
@@ -95,7 +104,7 @@ impl Keys {
         &mut self,
         cursor: &mut Cursor<'_>,
         scratch: &mut String,
-    ) -> Result<Option<Name>, ReadError> {
+    ) -> Result<Option<Key>, ReadError> {
         cursor.space();
         if cursor.take(b'}') {
             cursor.leave();
@@ -114,13 +123,13 @@ impl Keys {
         } else {
             cursor.raw(text.start, text.end)
         };
-        let name = Name::of(key);
+        let name = Key::of(key);
         if self.count >= self.limit {
             return Err(ReadError::new(Problem::Keys, at));
         }
         if !self.insert(hash(key.as_bytes())) {
             return Err(match name {
-                Name::Other => ReadError::new(Problem::DuplicateKey, at),
+                Key::Other => ReadError::new(Problem::DuplicateKey, at),
                 known => ReadError::of(Problem::DuplicateKey, known.text(), at),
             });
         }

@@ -17,6 +17,10 @@
 //! - A list of prompts has one kind of element. `/invocations` and `/v1/embeddings` take one of
 //!   `messages`, `prompt` and `input`, never two.
 //!
+//! Counted beside the plain texts: token ids forwarded in `kv_transfer_params`, which the engine takes
+//! for the prompt; and names, ids, roles and template arguments that are long, since some chat
+//! templates render them. In doubt the count is too high, never too low.
+//!
 //! Not looked at: values the filter has no use for, so a number such as `1e400` passes there and
 //! means to the engine what it likes.
 
@@ -26,6 +30,7 @@ mod json;
 mod keys;
 mod lax;
 mod path;
+mod scan;
 #[cfg(test)]
 mod tests;
 

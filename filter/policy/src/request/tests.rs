@@ -1,1 +1,321 @@
+//! Tests of the reader: single rules here, the table of odd bodies and the properties below.
+#![allow(clippy::arithmetic_side_effects, reason = "a test may panic")]
 
+mod lenient;
+#[cfg(not(target_arch = "wasm32"))]
+mod properties;
+mod table;
+
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use super::*;
+
+/// Keeps the texts it is given.
+#[derive(Debug, Default)]
+struct Texts(Vec<String>);
+
+impl TokenCounter for Texts {
+    fn text(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+
+    fn tokens(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
+fn read_texts(endpoint: Endpoint, body: &str) -> (RequestFacts, Vec<String>) {
+    let mut texts = Texts::default();
+    let facts = read(endpoint, body.as_bytes(), &mut texts).unwrap();
+    (facts, texts.0)
+}
+
+fn refuse(endpoint: Endpoint, body: &[u8]) -> ReadError {
+    read(endpoint, body, &mut Texts::default()).unwrap_err()
+}
+
+#[test]
+fn paths_are_inference_paths_only_when_written_plainly() {
+    use PathMatch::{Disguised, Inference, Other};
+    for (path, expected) in [
+        ("/v1/chat/completions", Inference(Endpoint::ChatCompletions)),
+        ("/v1/chat/completions?a=%2F#x", Inference(Endpoint::ChatCompletions)),
+        ("/v1/completions", Inference(Endpoint::Completions)),
+        ("/v1/embeddings", Inference(Endpoint::Embeddings)),
+        ("/v1/responses", Inference(Endpoint::Responses)),
+        ("/v1/messages", Inference(Endpoint::Messages)),
+        ("/invocations", Inference(Endpoint::Invocations)),
+        ("/v1/chat/completion%73", Disguised),
+        ("/v1%2Fchat%2fcompletions?x", Disguised),
+        ("/%69nvocations", Disguised),
+        ("/v1/chat/completions%0A", Disguised),
+        ("/v1/chat/completions#x", Disguised),
+        ("http://host/v1/chat/completions", Disguised),
+        ("http://host/v1/chat%2fcompletions", Disguised),
+        ("/v1/chat/completions%250A", Other),
+        ("/v1/chat/completions%0A%0A", Other),
+        ("/v1/chat/completions/", Other),
+        ("/V1/chat/completions", Other),
+        ("/v1/chat/completion%5", Other),
+        ("/v1/chat/completions%3Fx", Other),
+        ("//v1/chat/completions", Other),
+        ("/v1/models", Other),
+        ("http://host", Other),
+        ("*", Other),
+        ("", Other),
+    ] {
+        assert_eq!(Endpoint::from_path(path.as_bytes()), expected, "{path}");
+    }
+}
+
+#[test]
+fn content_headers_are_checked() {
+    let check = |media: &str, coding: Option<&str>| {
+        check_content(Some(media.as_bytes()), coding.map(str::as_bytes))
+            .map_err(|error| error.status())
+    };
+    assert_eq!(check_content(None, None), Ok(()));
+    assert_eq!(check("application/json", None), Ok(()));
+    assert_eq!(check("APPLICATION/JSON ; charset=x", Some("Identity")), Ok(()));
+    assert_eq!(check("application/json", Some("")), Ok(()));
+    for (media, coding) in [
+        ("application/json", Some("gzip")),
+        ("application/json", Some("identity, br")),
+        ("text/plain", None),
+        ("application/vnd.x+json", None),
+        ("application/json, text/plain", None),
+        ("", None),
+    ] {
+        assert_eq!(check(media, coding), Err(415), "{media} {coding:?}");
+    }
+}
+
+#[test]
+fn texts_of_a_chat_are_handed_over_decoded_and_in_order() {
+    let (facts, texts) = read_texts(
+        Endpoint::ChatCompletions,
+        r#"{"model":"m","tools":[ {"type":"function", "function":{"name":"f"}} ,{}],"user":"no","messages":[
+            {"role":"system","name":"no","content":"one"},
+            {"content":[{"type":"text","text":"t\u0077o"},{"text":"three","type":"text"},"four",
+              {"type":"image_url","image_url":{"url":"no"}},{"image_url":"no"},
+              {"type":"input_audio","input_audio":{"data":"no","format":"wav"}},{"type":"video_url"}],"role":"user"},
+            {"role":"assistant","content":null,"tool_calls":[{"id":"no","type":"function",
+              "function":{"name":"no","arguments":"{\"a\":5}"}}]},
+            {"role":"tool","tool_call_id":"no","content":"six"},
+            {"role":"user","content":"seven"}]}"#,
+    );
+    assert_eq!(
+        texts,
+        [
+            r#"{"type":"function", "function":{"name":"f"}}"#,
+            "{}",
+            "one",
+            "two",
+            "three",
+            "four",
+            r#"{"a":5}"#,
+            "six",
+            "seven"
+        ]
+    );
+    let expected = RequestFacts {
+        model: Some("m".to_owned()),
+        model_span: Some(9..12),
+        choices: 1,
+        prompts: 1,
+        messages: 5,
+        user_turns: 2,
+        assistant_messages: 1,
+        tools: 2,
+        images: 2,
+        audio: 1,
+        ..RequestFacts::default()
+    };
+    assert_eq!(facts, expected);
+}
+
+#[test]
+fn reasoning_counts_only_where_templates_keep_it() {
+    let body = |tools: &str| {
+        format!(
+            r#"{{"messages":[{{"role":"user","content":"a"}},
+            {{"role":"assistant","reasoning":"old","content":"b"}},
+            {{"role":"user","content":"c"}},
+            {{"role":"assistant","content":"d","reasoning_content":"n\u0065w"}}]{tools}}}"#
+        )
+    };
+    let (_, texts) = read_texts(Endpoint::ChatCompletions, &body(""));
+    assert_eq!(texts, ["a", "b", "c", "d", "new"]);
+    let (_, texts) = read_texts(Endpoint::ChatCompletions, &body(r#","tools":[{}]"#));
+    assert_eq!(texts, ["a", "b", "c", "d", "{}", "old", "new"]);
+}
+
+#[test]
+fn a_prompt_hidden_where_only_some_templates_look_is_counted() {
+    let long = "long ".repeat(40);
+    for field in [
+        format!(r#""name":"{long}""#),
+        format!(r#""tool_calls":[{{"function":{{"name":"{long}"}}}}]"#),
+        format!(r#""tool_calls":[{{"id":"{long}"}}]"#),
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"assistant","content":"a",{field}}}]}}"#);
+        let (_, texts) = read_texts(Endpoint::ChatCompletions, &body);
+        assert!(texts.concat().contains(&long), "{field}");
+    }
+    for field in [
+        format!(r#""chat_template_kwargs":{{"date":"{long}"}}"#),
+        r#""chat_template_kwargs":{"keep":true}"#.to_owned(),
+        format!(r#""documents":[{{"text":"{long}"}}]"#),
+    ] {
+        let body = format!(
+            r#"{{"messages":[{{"role":"x","reasoning":"{long}"}},{{"role":"user"}}],{field}}}"#
+        );
+        let (_, texts) = read_texts(Endpoint::ChatCompletions, &body);
+        assert!(texts.concat().contains(&long), "{field}");
+    }
+    let (_, texts) =
+        read_texts(Endpoint::ChatCompletions, &format!(r#"{{"messages":[{{"role":"{long}"}}]}}"#));
+    assert_eq!(texts, [long]);
+}
+
+#[test]
+fn forwarded_token_ids_count_as_the_prompt_they_replace() {
+    let body = r#"{"prompt":"a","kv_transfer_params":{"x":[9],"prompt_token_ids":[1,2,3]}}"#;
+    let (facts, _) = read_texts(Endpoint::Completions, body);
+    assert_eq!((facts.token_ids, facts.prompts), (3, 1));
+    let body = br#"{"messages":[],"kv_transfer_params":{"prompt_token_ids":"x"}}"#;
+    let error = refuse(Endpoint::ChatCompletions, body);
+    assert_eq!(error.param(), Some("kv_transfer_params"));
+}
+
+#[test]
+fn texts_of_the_messages_endpoint_include_system_blocks_and_tool_results() {
+    let (facts, texts) = read_texts(
+        Endpoint::Messages,
+        r#"{"system":[{"type":"text","text":"s"}],"max_tokens":5,"messages":[
+            {"role":"user","content":"u"},
+            {"role":"assistant","content":[{"type":"tool_use","id":"no","name":"no","input":{"k":1}}]},
+            {"role":"user","content":[{"type":"tool_result","content":[{"type":"text","text":"r"}]},
+              {"type":"tool_result","content":"q"},{"type":"image","source":{"data":"no"}}]}]}"#,
+    );
+    assert_eq!(texts, ["s", "u", r#"{"k":1}"#, "r", "q"]);
+    assert_eq!((facts.images, facts.user_turns), (1, 2));
+    assert_eq!(facts.max_output_tokens, Some(5));
+}
+
+#[test]
+fn texts_of_a_response_include_instructions_and_items() {
+    let (facts, texts) = read_texts(
+        Endpoint::Responses,
+        r#"{"instructions":"i","input":[{"role":"user","content":"u"},
+            {"type":"reasoning","summary":[{"type":"summary_text","text":"s"}]},
+            {"type":"function_call","name":"no","arguments":"{}"},
+            {"type":"function_call_output","output":"o"},{"type":"item_reference","id":"no"}]}"#,
+    );
+    assert_eq!(texts, ["i", "u", "s", "{}", "o"]);
+    let counts = (facts.messages, facts.user_turns, facts.assistant_messages);
+    assert_eq!(counts, (5, 2, 1));
+}
+
+#[test]
+fn texts_of_prompts_and_inputs_are_handed_over() {
+    let (_, texts) = read_texts(Endpoint::Completions, r#"{"prompt":["a","\n"],"input":"no"}"#);
+    assert_eq!(texts, ["a", "\n"]);
+    let (facts, texts) = read_texts(
+        Endpoint::Embeddings,
+        r#"{"input":[[{"role":"user","content":"a"}],[{"role":"user","content":"b"}]]}"#,
+    );
+    assert_eq!(texts, ["a", "b"]);
+    assert_eq!((facts.prompts, facts.messages, facts.user_turns), (2, 2, 2));
+    let (facts, _) = read_texts(
+        Endpoint::Completions,
+        r#"{"prompt":"","prompt_embeds":["x","y"],"max_tokens":3}"#,
+    );
+    assert_eq!(facts.output_cap(), Some(9));
+}
+
+#[test]
+fn the_model_span_is_the_value_with_its_quotes() {
+    for (value, model) in
+        [(r#""deep\u0073eek""#, Some("deepseek")), ("null", None), (r#""""#, None)]
+    {
+        let body = format!(r#"{{"messages":[],"model" : {value} }}"#);
+        let (facts, _) = read_texts(Endpoint::ChatCompletions, &body);
+        assert_eq!(body.get(facts.model_span.unwrap()), Some(value));
+        assert_eq!(facts.model.as_deref(), model);
+    }
+    let (facts, _) = read_texts(Endpoint::ChatCompletions, r#"{"messages":[]}"#);
+    assert_eq!(facts.model_span, None);
+}
+
+#[test]
+fn keys_behind_a_megabyte_of_text_are_read() {
+    let text = "x".repeat(1 << 20);
+    let body =
+        format!(r#"{{"messages":[{{"content":"{text}","role":"user"}}],"model":"m","n":2}}"#);
+    let (facts, texts) = read_texts(Endpoint::ChatCompletions, &body);
+    assert_eq!((facts.model.as_deref(), facts.choices), (Some("m"), 2));
+    assert_eq!(texts, [text]);
+}
+
+#[test]
+fn a_key_is_found_to_be_repeated_however_many_there_are() {
+    for repeated in [0, 22, 23, 24, 25, 60] {
+        let keys: Vec<_> = (0..62).chain([repeated]).map(|k| format!(r#""k{k}":0"#)).collect();
+        let body = format!(r#"{{"messages":[{{"role":"user",{}}}]}}"#, keys.join(","));
+        let error = refuse(Endpoint::ChatCompletions, body.as_bytes());
+        assert!(error.to_string().contains("twice"), "{repeated}: {error}");
+    }
+}
+
+#[test]
+fn a_special_byte_ends_a_plain_run_at_every_offset() {
+    for lead in 0..40 {
+        for (special, accepted) in [("\\u4e2d", true), ("é", true), ("\u{1f}", false)] {
+            let text = format!("{}{special}{}", "y".repeat(lead), "z".repeat(19));
+            let body = format!(r#"{{"prompt":"{text}"}}"#);
+            let mut texts = Texts::default();
+            let facts = read(Endpoint::Completions, body.as_bytes(), &mut texts);
+            assert_eq!(facts.is_ok(), accepted, "{lead} {special:?}");
+            if accepted {
+                assert_eq!(texts.0, [text.replace("\\u4e2d", "中")]);
+            }
+        }
+    }
+}
+
+#[test]
+fn output_cap_saturates() {
+    let facts = RequestFacts {
+        max_output_tokens: Some(u64::MAX / 2),
+        choices: 3,
+        prompts: 2,
+        ..RequestFacts::default()
+    };
+    assert_eq!(facts.output_cap(), Some(u64::MAX));
+}
+
+#[test]
+fn a_body_in_another_encoding_is_told_so() {
+    let wide: Vec<u8> = "{}".encode_utf16().flat_map(u16::to_be_bytes).collect();
+    for body in [&wide[..], &wide[1..], b"\xFF\xFE", b"\xEF\xBB\xBF{}"] {
+        let error = refuse(Endpoint::ChatCompletions, body);
+        assert!(error.to_string().contains("UTF-8"), "{body:?}");
+    }
+}
+
+#[test]
+fn a_refusal_never_quotes_the_client() {
+    for body in [
+        &br#"{"secret":1,"secret":2}"#[..],
+        br#"{"model":"secret"}"#,
+        br#"{"model":["secret"]}"#,
+        b"{\"messages\":[{\"role\":\"secret\xff\"}]}",
+        br#"{"stream":"secret"}"#,
+        b"secret",
+    ] {
+        let error = refuse(Endpoint::ChatCompletions, body);
+        assert!(!format!("{error} {error:?}").contains("secret"));
+    }
+}

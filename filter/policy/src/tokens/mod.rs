@@ -7,6 +7,8 @@ pub mod template;
 mod word_piece;
 
 pub use word_piece::WordPiece;
+#[doc(hidden)]
+pub use word_piece::word_piece_features;
 
 /// Counts the tokens of a prompt, text by text.
 pub trait TokenCounter {

@@ -1,9 +1,9 @@
 //! Messages, their content parts and tool calls.
 
-use super::{Reader, Result};
+use super::{Reader, Result, SHORT_BYTES};
 use crate::request::error::{Problem, ReadError};
 use crate::request::json::{Kind, Text};
-use crate::request::keys::{Keys, Name};
+use crate::request::keys::{Key, Keys};
 use crate::request::{Endpoint, MAX_KEYS, RequestFacts};
 
 /// Tool results hold content parts of their own; deeper ones are no text to the engine.
@@ -56,6 +56,7 @@ pub(super) struct Conversation {
     last_user: u64,
     /// The assistant's reasoning, with the number of its message.
     reasoning: Vec<(u64, Text)>,
+    keep: bool,
 }
 
 impl Conversation {
@@ -84,11 +85,17 @@ impl Conversation {
         self.reasoning.push((message, text));
     }
 
+    /// The template may have been told to keep all reasoning.
+    pub(super) fn keep_reasoning(&mut self) {
+        self.keep = true;
+    }
+
     /// The reasoning that templates keep: after the last user message, or all where there are tools.
     pub(super) fn kept_reasoning(&mut self, tools: bool) -> Vec<Text> {
         let last = self.last_user;
+        let whole = tools || self.keep;
         let all = core::mem::take(&mut self.reasoning).into_iter();
-        all.filter(|&(message, _)| tools || message > last).map(|(_, text)| text).collect()
+        all.filter(|&(message, _)| whole || message > last).map(|(_, text)| text).collect()
     }
 
     pub(super) fn count_into(&self, facts: &mut RequestFacts) {
@@ -105,7 +112,7 @@ impl Reader<'_, '_> {
             return Ok(());
         }
         if self.cursor.kind()? != Kind::Array {
-            return self.wrong(Name::Messages);
+            return self.wrong(Key::Messages);
         }
         self.given.messages = true;
         self.cursor.enter(b'[')?;
@@ -119,21 +126,21 @@ impl Reader<'_, '_> {
             first = false;
             if batch && kind == Kind::Array {
                 self.one_prompt();
-                self.inner_prompt(Name::Messages)?;
+                self.inner_prompt(Key::Messages)?;
             } else if !batch && kind == Kind::Object {
-                self.message(Name::Messages)?;
+                self.message(Key::Messages)?;
             } else {
-                return self.wrong(Name::Messages);
+                return self.wrong(Key::Messages);
             }
         }
         Ok(())
     }
 
     /// A responses input: one user's text, or a list of items.
-    pub(super) fn items(&mut self, param: Name) -> Result<()> {
+    pub(super) fn items(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
-            Kind::Text if param == Name::Input => {
+            Kind::Text if param == Key::Input => {
                 self.given.input = true;
                 self.conversation.add(Speaker::User, true);
                 return self.emit_string();
@@ -141,7 +148,7 @@ impl Reader<'_, '_> {
             Kind::Array => self.cursor.enter(b'[')?,
             _ => return self.wrong(param),
         }
-        self.given.input |= param == Name::Input;
+        self.given.input |= param == Key::Input;
         let mut first = true;
         while self.cursor.element(first)? {
             first = false;
@@ -154,7 +161,7 @@ impl Reader<'_, '_> {
     }
 
     /// One message or responses item; the cursor is on its brace.
-    pub(super) fn message(&mut self, param: Name) -> Result<()> {
+    pub(super) fn message(&mut self, param: Key) -> Result<()> {
         let responses = self.endpoint == Endpoint::Responses;
         let at = self.cursor.pos();
         self.cursor.enter(b'{')?;
@@ -163,19 +170,21 @@ impl Reader<'_, '_> {
         let mut item = Speaker::Other;
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
-                Name::Role => role = self.word(param, Speaker::of_role)?,
-                Name::Content => self.content(param, 0)?,
-                Name::ToolCalls => self.tool_calls(param)?,
-                Name::Tools => self.tools(param)?,
-                Name::Reasoning | Name::ReasoningContent => self.reasoning(param)?,
-                Name::Type if responses => {
+                Key::Role => role = self.word(param, Speaker::of_role)?,
+                Key::Content => self.content(param, 0)?,
+                Key::ToolCalls => self.tool_calls(param)?,
+                Key::Tools => self.tools(param)?,
+                Key::Reasoning | Key::ReasoningContent => self.reasoning(param)?,
+                Key::Type if responses => {
                     item = self.word(param, Speaker::of_item)?.unwrap_or_default();
                 }
-                Name::Output if responses && self.cursor.kind()? == Kind::Object => {
+                Key::Name | Key::ToolCallId => self.aside()?,
+                Key::Id | Key::CallId if responses => self.aside()?,
+                Key::Output if responses && self.cursor.kind()? == Kind::Object => {
                     self.emit_raw()?;
                 }
-                Name::Output | Name::Summary if responses => self.content(param, 0)?,
-                Name::Arguments | Name::Input if responses => self.arguments(param)?,
+                Key::Output | Key::Summary if responses => self.content(param, 0)?,
+                Key::Arguments | Key::Input if responses => self.arguments(param)?,
                 _ => self.cursor.skip()?,
             }
         }
@@ -188,12 +197,15 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    /// A short string that is looked at decoded; `None` for null.
-    fn word<T>(&mut self, param: Name, look: fn(&str) -> T) -> Result<Option<T>> {
+    /// A short string that is looked at decoded, and counted if it is long; `None` for null.
+    fn word<T>(&mut self, param: Key, look: fn(&str) -> T) -> Result<Option<T>> {
         match self.cursor.kind()? {
             Kind::Null => self.cursor.null().map(|_| None),
             Kind::Text => {
                 let text = self.cursor.string()?;
+                if text.end.saturating_sub(text.start) > SHORT_BYTES {
+                    self.emit(text);
+                }
                 if !text.escaped {
                     return Ok(Some(look(self.cursor.raw(text.start, text.end))));
                 }
@@ -206,7 +218,7 @@ impl Reader<'_, '_> {
     }
 
     /// Content: null, a text, or a list of parts. `nesting` counts the parts around it.
-    pub(super) fn content(&mut self, param: Name, nesting: u32) -> Result<()> {
+    pub(super) fn content(&mut self, param: Key, nesting: u32) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
             Kind::Text => return self.emit_string(),
@@ -226,7 +238,7 @@ impl Reader<'_, '_> {
     }
 
     /// One content part. Its texts count whatever its type says, as the type may come after them.
-    fn part(&mut self, param: Name, nesting: u32) -> Result<()> {
+    fn part(&mut self, param: Key, nesting: u32) -> Result<()> {
         let blocks = self.endpoint == Endpoint::Messages;
         self.cursor.enter(b'{')?;
         let mut keys = Keys::new(MAX_KEYS);
@@ -234,20 +246,21 @@ impl Reader<'_, '_> {
         let mut by_key = None;
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
-                Name::Type => media = self.word(param, Media::of_type)?.flatten(),
-                Name::Thinking if blocks => self.reasoning(param)?,
-                Name::Text | Name::Refusal | Name::Thinking => self.text_or_null(param)?,
-                Name::Content if blocks && nesting < MAX_PART_NESTING => {
+                Key::Type => media = self.word(param, Media::of_type)?.flatten(),
+                Key::Thinking if blocks => self.reasoning(param)?,
+                Key::Text | Key::Refusal | Key::Thinking => self.text_or_null(param)?,
+                Key::Content if blocks && nesting < MAX_PART_NESTING => {
                     self.content(param, nesting.saturating_add(1))?;
                 }
-                Name::Input | Name::Tool if blocks && self.cursor.kind()? == Kind::Object => {
+                Key::Input | Key::Tool if blocks && self.cursor.kind()? == Kind::Object => {
                     self.emit_raw()?;
                 }
-                Name::ImageUrl | Name::ImagePil | Name::ImageEmbeds => {
+                Key::Name | Key::Id | Key::ToolUseId => self.aside()?,
+                Key::ImageUrl | Key::ImagePil | Key::ImageEmbeds => {
                     by_key = Some(Media::Image);
                     self.cursor.skip()?;
                 }
-                Name::AudioUrl | Name::InputAudio | Name::AudioEmbeds => {
+                Key::AudioUrl | Key::InputAudio | Key::AudioEmbeds => {
                     by_key = by_key.or(Some(Media::Audio));
                     self.cursor.skip()?;
                 }
@@ -263,7 +276,7 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn reasoning(&mut self, param: Name) -> Result<()> {
+    fn reasoning(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => self.cursor.null().map(drop),
             Kind::Text => {
@@ -275,7 +288,7 @@ impl Reader<'_, '_> {
         }
     }
 
-    fn tool_calls(&mut self, param: Name) -> Result<()> {
+    fn tool_calls(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
             Kind::Array => self.cursor.enter(b'[')?,
@@ -292,20 +305,20 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
-    fn tool_call(&mut self, param: Name) -> Result<()> {
+    fn tool_call(&mut self, param: Key) -> Result<()> {
         self.cursor.enter(b'{')?;
         let mut keys = Keys::new(MAX_KEYS);
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
-            if name != Name::Function || self.cursor.kind()? != Kind::Object {
-                self.cursor.skip()?;
+            if name != Key::Function || self.cursor.kind()? != Kind::Object {
+                self.aside()?;
                 continue;
             }
             self.cursor.enter(b'{')?;
             let mut keys = Keys::new(MAX_KEYS);
             while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
                 match name {
-                    Name::Arguments => self.arguments(param)?,
-                    _ => self.cursor.skip()?,
+                    Key::Arguments => self.arguments(param)?,
+                    _ => self.aside()?,
                 }
             }
         }
@@ -313,7 +326,7 @@ impl Reader<'_, '_> {
     }
 
     /// Arguments of a call: JSON in a string, or some clients' plain object.
-    fn arguments(&mut self, param: Name) -> Result<()> {
+    fn arguments(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Object => self.emit_raw(),
             _ => self.text_or_null(param),

@@ -1,0 +1,79 @@
+//! The gate of one instance: the engine and its host, shared by all roots and streams with one
+//! root id.
+//!
+//! A policy push makes a new root in the same VM while streams of the old one still wait, so the
+//! gate outlives roots. Two listeners with different root ids are two gates.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use slogate_policy::config::Policy;
+use slogate_policy::engine::Engine;
+use slogate_policy::ids::StreamId;
+use slogate_policy::stats::Build;
+use slogate_policy::timing::Moment;
+
+use crate::host::{self, HostPort};
+
+/// What this module was built from.
+pub(crate) const BUILD: Build = Build {
+    version: env!("CARGO_PKG_VERSION"),
+    git: match option_env!("SLOGATE_GIT_HASH") {
+        Some(hash) => hash,
+        None => "unknown",
+    },
+};
+
+/// One gate.
+pub(crate) struct Gate {
+    pub(crate) engine: Engine,
+    pub(crate) port: HostPort,
+    /// Streams whose body has not been seen, with the bytes received when they were held. Kept only
+    /// until the first body shows that Envoy hands bodies on.
+    pub(crate) bodiless: Vec<(StreamId, u64)>,
+    /// Envoy has handed a body on under the present configuration.
+    pub(crate) body_seen: bool,
+}
+
+/// A gate that several roots and streams hold.
+pub(crate) type SharedGate = Rc<RefCell<Gate>>;
+
+thread_local! {
+    static GATES: RefCell<HashMap<String, SharedGate>> = RefCell::new(HashMap::new());
+}
+
+/// The gate with this root id, with this policy from now on. `None` only where it is in use, which
+/// a configure callback never is.
+pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<SharedGate> {
+    let policy = Rc::new(policy);
+    GATES.with(|gates| {
+        let mut gates = gates.try_borrow_mut().ok()?;
+        if let Some(gate) = gates.get(root_id) {
+            let mut open = gate.try_borrow_mut().ok()?;
+            let Gate { engine, port, .. } = &mut *open;
+            port.adopt(Rc::clone(&policy));
+            engine.adopt(policy, port);
+            open.body_seen = false;
+            return Some(Rc::clone(gate));
+        }
+        let prefix = format!("slogate/{root_id}/");
+        let mut port = HostPort::new(&prefix, vm_id.to_owned(), BUILD, Rc::clone(&policy));
+        let engine = Engine::new(&prefix, BUILD, policy, &mut port);
+        let gate = Gate { engine, port, bodiless: Vec::new(), body_seen: false };
+        let gate = Rc::new(RefCell::new(gate));
+        gates.insert(root_id.to_owned(), Rc::clone(&gate));
+        Some(gate)
+    })
+}
+
+/// Now, on both clocks.
+pub(crate) fn now() -> Moment {
+    Moment { mono: host::monotonic_nanos(), wall: host::wall_nanos() }
+}
+
+/// Bytes of a request that Envoy has received so far, head and body.
+pub(crate) fn bytes_received() -> Option<u64> {
+    let bytes = host::property(&["request", "total_size"])?;
+    bytes.first_chunk::<8>().map(|bytes| u64::from_le_bytes(*bytes))
+}

@@ -1,0 +1,247 @@
+//! One stream: Envoy's callbacks in, the engine's verdicts out.
+
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+use slogate_policy::engine::{Begin, Ending, Head, Verdict};
+use slogate_policy::ids::StreamId;
+
+use crate::apply;
+use crate::gate::{self, Gate, SharedGate};
+use crate::host::{self, Buffer, HeaderMap};
+
+/// Bytes of one piece of an answer that are looked at for the first token.
+const WATCHED: usize = 64 * 1024;
+
+/// One HTTP stream.
+pub(crate) struct Stream {
+    id: u32,
+    gate: Option<SharedGate>,
+    /// The engine knows this stream.
+    taken: bool,
+    /// The engine wants to see the next data of the answer.
+    watch: bool,
+    /// The answer was sent to its end.
+    complete: bool,
+    /// The body was decided about.
+    decided: bool,
+}
+
+impl Stream {
+    pub(crate) fn new(id: u32, gate: Option<SharedGate>) -> Self {
+        Self { id, gate, taken: false, watch: false, complete: false, decided: false }
+    }
+
+    fn stream(&self) -> StreamId {
+        StreamId(self.id)
+    }
+
+    /// Asks the gate something. `None` only where it is in use, which a callback never finds.
+    fn ask<T>(&self, question: impl FnOnce(&mut Gate) -> T) -> Option<T> {
+        let mut gate = self.gate.as_ref()?.try_borrow_mut().ok()?;
+        Some(question(&mut gate))
+    }
+
+    fn decide(&mut self) -> Action {
+        if !self.taken || self.decided {
+            return Action::Continue;
+        }
+        self.decided = true;
+        let body = host::buffer(Buffer::RequestBody, usize::MAX).unwrap_or_default();
+        let stream = self.stream();
+        let decided = self.ask(|gate| {
+            gate.body_seen = true;
+            gate.bodiless.clear();
+            gate.engine.decide(stream, &body, gate::now(), &mut gate.port)
+        });
+        let Some((verdict, others)) = decided else { return Action::Continue };
+        apply::all(&others, self.id);
+        match verdict {
+            Verdict::Admit(cluster) => {
+                apply::admit(&cluster);
+                Action::Continue
+            }
+            Verdict::Enqueue => Action::Pause,
+            Verdict::Refuse(refusal) => {
+                apply::refuse(&refusal, &apply::request_id());
+                Action::Pause
+            }
+        }
+    }
+
+    fn end(&mut self, ending: impl FnOnce() -> Ending) {
+        if !self.taken {
+            return;
+        }
+        self.taken = false;
+        let stream = self.stream();
+        let ending = if self.complete { Ending::Complete } else { ending() };
+        let ended = self.ask(|gate| gate.engine.end(stream, ending, gate::now(), &mut gate.port));
+        if let Some(Some((line, actions))) = ended {
+            let _ = host::set_property("slogate.log", line.as_bytes());
+            apply::all(&actions, self.id);
+        }
+    }
+}
+
+impl Context for Stream {}
+
+impl HttpContext for Stream {
+    fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        let headers = host::headers(HeaderMap::Request).unwrap_or_default();
+        let mut head = Head { end_of_stream, ..Head::default() };
+        let (mut bearer, mut x_api_key, mut api_key) = (None, None, None);
+        for (name, value) in headers.iter() {
+            match name {
+                b":method" => head.method = value,
+                b":path" => head.path = value,
+                b"authorization" => bearer = bearer.or_else(|| bearer_token(value)),
+                b"x-api-key" => x_api_key = x_api_key.or(Some(value)),
+                b"api-key" => api_key = api_key.or(Some(value)),
+                b"content-type" => head.content_type = Some(value),
+                b"content-encoding" => head.content_encoding = Some(value),
+                b"content-length" => head.content_length = Some(value),
+                b"x-request-id" => head.request_id = Some(value),
+                b"x-slogate-tier" => head.tier = Some(value),
+                b"x-slogate-max-wait-ms" => head.max_wait_ms = Some(value),
+                _ => {}
+            }
+            if name.starts_with(b"x-slogate-") {
+                let _ = host::remove_header(HeaderMap::Request, name);
+            }
+        }
+        head.key = bearer.or(x_api_key).or(api_key);
+        let stream = self.stream();
+        let begun = self.ask(|gate| {
+            let begun = gate.engine.begin(stream, &head, gate::now());
+            if begun == Begin::Hold && !gate.body_seen {
+                gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
+            }
+            begun
+        });
+        match begun {
+            Some(Begin::Hold) => {
+                self.taken = true;
+                Action::Pause
+            }
+            Some(Begin::Refuse(refusal)) => {
+                self.taken = true;
+                self.decided = true;
+                apply::refuse(&refusal, &apply::request_id());
+                Action::Pause
+            }
+            Some(Begin::Pass) | None => Action::Continue,
+        }
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if !self.taken || self.decided {
+            return if self.taken { Action::Pause } else { Action::Continue };
+        }
+        if end_of_stream {
+            return self.decide_sized(size);
+        }
+        let stream = self.stream();
+        let refusal = self.ask(|gate| {
+            gate.body_seen = true;
+            gate.bodiless.clear();
+            gate.engine.body_grows(stream, size, gate::now())
+        });
+        if let Some(Some(refusal)) = refusal {
+            self.decided = true;
+            apply::refuse(&refusal, &apply::request_id());
+        }
+        Action::Pause
+    }
+
+    fn on_http_request_trailers(&mut self, _: usize) -> Action {
+        self.decide()
+    }
+
+    fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
+        self.complete = end_of_stream;
+        if !self.taken {
+            return Action::Continue;
+        }
+        let status = host::header(HeaderMap::Response, ":status").unwrap_or_default();
+        let status = std::str::from_utf8(&status).ok().and_then(|text| text.parse().ok());
+        let kind = host::header(HeaderMap::Response, "content-type").unwrap_or_default();
+        let event_stream =
+            kind.get(..17).is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"));
+        let stream = self.stream();
+        let stamp = self.ask(|gate| {
+            gate.engine.respond(stream, status.unwrap_or(0), event_stream, gate::now())
+        });
+        if let Some(Some(stamp)) = stamp {
+            self.watch = stamp.watch;
+            for (name, value) in &stamp.headers {
+                let set =
+                    if *name == "server-timing" { host::add_header } else { host::replace_header };
+                let _ = set(HeaderMap::Response, name, value);
+            }
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.watch && size > 0 {
+            let chunk = host::buffer(Buffer::ResponseBody, size.min(WATCHED)).unwrap_or_default();
+            let stream = self.stream();
+            self.watch =
+                self.ask(|gate| gate.engine.data(stream, &chunk, gate::now())) == Some(true);
+        }
+        self.complete |= end_of_stream;
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _: usize) -> Action {
+        self.complete = true;
+        Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        self.end(how_it_was_cut);
+    }
+}
+
+impl Stream {
+    /// Decides about a body of this size; one over the limit is not even read.
+    fn decide_sized(&mut self, size: usize) -> Action {
+        let stream = self.stream();
+        let refusal = self.ask(|gate| gate.engine.body_grows(stream, size, gate::now()));
+        if let Some(Some(refusal)) = refusal {
+            self.decided = true;
+            apply::refuse(&refusal, &apply::request_id());
+            return Action::Pause;
+        }
+        self.decide()
+    }
+}
+
+/// A stream that Envoy drops without logging it gives back what it held all the same.
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.end(|| Ending::ClientLeft);
+    }
+}
+
+/// The token of an `authorization` header with the scheme `Bearer`.
+fn bearer_token(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Who broke off an answer that was not sent to its end, by Envoy's response flags.
+fn how_it_was_cut() -> Ending {
+    /// No healthy upstream, its time-out, local and remote reset, connection failure, termination
+    /// and overflow, no route: bits 1 to 8 of Envoy's response flags.
+    const UPSTREAM: u64 = 0x1fe;
+    /// The client's connection was closed: bit 14.
+    const DOWNSTREAM: u64 = 1 << 14;
+    let bytes = host::property(&["response", "flags"]).unwrap_or_default();
+    let flags = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
+    if flags & DOWNSTREAM == 0 && flags & UPSTREAM != 0 {
+        Ending::EngineCut
+    } else {
+        Ending::ClientLeft
+    }
+}
