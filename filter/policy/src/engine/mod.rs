@@ -21,13 +21,13 @@ use crate::pool::{Change, Pool};
 use crate::port::Port;
 use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch};
-use crate::stats::{Build, StatId};
+use crate::stats::{Build, StatId, UNKNOWN};
 use crate::timing::{Moment, millis, whole_millis};
 use crate::tokens::{TokenCounter, WordPiece, template};
 use crate::{config, keys};
 
 pub use answer::{Ending, Stamp};
-use request_state::{Answer, Job, Phase, Request};
+use request_state::{Answer, Job, Labels, Phase, Request};
 
 /// How often gauges are set and queues are looked at again.
 const REFRESH: Nanos = 250 * MILLI;
@@ -147,8 +147,8 @@ impl Engine {
                 port.count(StatId::SharedStateErrors, 1);
             }
         }
-        self.pools.retain(|id, pool| !pool.is_idle() || policy.pools.iter().any(|r| r.id == *id));
         self.policy = policy;
+        self.forget_pools();
         self.flag_missing = false;
         // The next tick looks at every queue under the new limits.
         self.refreshed = 0;
@@ -178,16 +178,17 @@ impl Engine {
 
     /// Takes a request's head.
     pub fn begin(&mut self, stream: StreamId, head: &Head<'_>, now: Moment) -> Begin {
-        let endpoint = match Endpoint::from_path(head.path) {
-            PathMatch::Inference(endpoint) if head.method == b"POST" => endpoint,
+        let path = Endpoint::from_path(head.path);
+        let (endpoint, refusal) = match path {
+            PathMatch::Inference(endpoint) if head.method == b"POST" => (Some(endpoint), None),
             PathMatch::Disguised => {
                 let message = "an inference path must not be percent-encoded".to_owned();
-                return Begin::Refuse(Refusal::invalid(400, None, message));
+                (None, Some(Refusal::invalid(400, None, message)))
             }
             _ if self.policy.other_paths == OtherPaths::Deny => {
                 let message = "this path is not served here".to_owned();
                 let outcome = Outcome::InvalidRequest;
-                return Begin::Refuse(Refusal::new(outcome, 404, "not_found", message));
+                (None, Some(Refusal::new(outcome, 404, "not_found", message)))
             }
             _ => return Begin::Pass,
         };
@@ -197,7 +198,7 @@ impl Engine {
         let mut request = Request {
             endpoint,
             caller,
-            tier: caller.map_or(crate::stats::UNKNOWN, |caller| caller.tier),
+            tier: caller.map_or(UNKNOWN, |caller| caller.tier),
             max_wait: None,
             request_id: id.into(),
             arrived: now,
@@ -205,7 +206,7 @@ impl Engine {
             phase: Phase::Reading,
             policy,
         };
-        let refusal = self.head_refusal(&mut request, head);
+        let refusal = refusal.or_else(|| self.head_refusal(&mut request, head));
         if let Some(refusal) = &refusal {
             request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
         }
@@ -280,6 +281,11 @@ impl Engine {
         let Some(mut request) = self.requests.remove(&stream) else {
             return (Verdict::Refuse(lost()), Vec::new());
         };
+        if !matches!(request.phase, Phase::Reading) {
+            // It has its answer, or its place, already.
+            self.requests.insert(stream, request);
+            return (Verdict::Refuse(lost()), Vec::new());
+        }
         request.arrived = now;
         let (verdict, promoted) = match self.decide_new(stream, &mut request, body, now, port) {
             Ok((verdict, promoted)) => (verdict, promoted),
@@ -302,7 +308,8 @@ impl Engine {
     ) -> Result<(Verdict, Vec<StreamId>), Refusal> {
         let (job, cost) = job(request, body)?;
         let slot = self.joined(now.mono, port)?;
-        port.record(StatId::PromptTokens(job.model), job.prompt_tokens);
+        let model = self.labels(request, Some(&job)).model;
+        port.record(StatId::PromptTokens(model), job.prompt_tokens);
         let policy = Rc::clone(&request.policy);
         let tier = policy.tiers.get(request.tier);
         let most = tier.map_or(0, |tier| nanos(tier.max_wait));
@@ -350,6 +357,29 @@ impl Engine {
             None => return Err(lost()),
         };
         Ok((verdict, promoted))
+    }
+
+    /// A request's labels under the policy that serves now. Stats are named by that one, and a
+    /// push may have moved, added or removed names since the request came.
+    fn labels(&self, request: &Request, job: Option<&Job>) -> Labels {
+        let mut labels = Labels {
+            model: job.map_or(UNKNOWN, |job| job.model),
+            class: job.map_or(UNKNOWN, |job| job.class),
+            tier: request.tier,
+        };
+        let (old, new) = (&*request.policy, &*self.policy);
+        if !std::ptr::eq(old, new) {
+            let model = old.models.get(labels.model);
+            let class = old.classes.get(labels.class);
+            let tier = old.tiers.get(labels.tier);
+            let find = |found: Option<usize>| found.unwrap_or(UNKNOWN);
+            labels.model =
+                find(model.and_then(|old| new.models.iter().position(|m| m.name == old.name)));
+            labels.class =
+                find(class.and_then(|old| new.classes.iter().position(|c| c.id == old.id)));
+            labels.tier = find(tier.and_then(|old| new.tiers.iter().position(|t| t.id == old.id)));
+        }
+        labels
     }
 
     /// This instance's number; the first request makes it join.
@@ -494,15 +524,23 @@ impl Engine {
         let mut promoted = Vec::new();
         if let Some(slot) = self.slot {
             for pool in self.pools.values_mut() {
-                if pool.waits() || pool.is_stale() || (due && !pool.is_idle()) {
+                // An idle pool too: rows that are not true must not stay for ever.
+                if pool.waits() || pool.is_stale() || due {
                     promoted.extend(pool.look(slot, port));
                 }
             }
         }
         self.gauges(port);
-        let known: Vec<PoolId> = self.policy.pools.iter().map(|rule| rule.id).collect();
-        self.pools.retain(|id, pool| !pool.is_idle() || known.contains(id));
+        self.forget_pools();
         self.admit(promoted, now)
+    }
+
+    /// Forgets pools that the policy does not know and that have nothing in them any more.
+    fn forget_pools(&mut self) {
+        let rules = &self.policy.pools;
+        self.pools.retain(|id, pool| {
+            !pool.is_idle() || pool.is_stale() || rules.iter().any(|rule| rule.id == *id)
+        });
     }
 
     /// Sets the gauges from the shared ledgers: every instance would set the same.
@@ -563,7 +601,8 @@ fn nanos(duration: std::time::Duration) -> Nanos {
 fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
     let policy = &request.policy;
     let mut counter = WordPiece::default();
-    let facts = request::read(request.endpoint, body, &mut counter)
+    let endpoint = request.endpoint.ok_or_else(lost)?;
+    let facts = request::read(endpoint, body, &mut counter)
         .map_err(|error| Refusal::invalid(error.status(), error.param(), error.to_string()))?;
     let model = match &facts.model {
         Some(name) => policy.model(name).ok_or_else(|| {
