@@ -16,19 +16,27 @@ const WATCHED: usize = 64 * 1024;
 pub(crate) struct Stream {
     id: u32,
     gate: Option<SharedGate>,
-    /// The engine knows this stream.
-    taken: bool,
+    hold: Hold,
     /// The engine wants to see the next data of the answer.
     watch: bool,
     /// The answer was sent to its end.
     complete: bool,
-    /// The body was decided about.
-    decided: bool,
+}
+
+/// What the engine knows of a stream. Forward only, from any to any later one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Nothing: it passes.
+    Nothing,
+    /// Its head; the body is awaited.
+    Head,
+    /// All of it: it was decided about.
+    Whole,
 }
 
 impl Stream {
     pub(crate) fn new(id: u32, gate: Option<SharedGate>) -> Self {
-        Self { id, gate, taken: false, watch: false, complete: false, decided: false }
+        Self { id, gate, hold: Hold::Nothing, watch: false, complete: false }
     }
 
     fn stream(&self) -> StreamId {
@@ -42,10 +50,11 @@ impl Stream {
     }
 
     fn decide(&mut self) -> Action {
-        if !self.taken || self.decided {
-            return Action::Continue;
+        match self.hold {
+            Hold::Nothing => return Action::Continue,
+            Hold::Head => self.hold = Hold::Whole,
+            Hold::Whole => return Action::Pause,
         }
-        self.decided = true;
         let body = host::buffer(Buffer::RequestBody, usize::MAX).unwrap_or_default();
         let stream = self.stream();
         let decided = self.ask(|gate| {
@@ -70,10 +79,10 @@ impl Stream {
     }
 
     fn end(&mut self, ending: impl FnOnce() -> Ending) {
-        if !self.taken {
+        if self.hold == Hold::Nothing {
             return;
         }
-        self.taken = false;
+        self.hold = Hold::Nothing;
         let stream = self.stream();
         let ending = if self.complete { Ending::Complete } else { ending() };
         let ended = self.ask(|gate| {
@@ -125,12 +134,11 @@ impl HttpContext for Stream {
         });
         match begun {
             Some(Begin::Hold) => {
-                self.taken = true;
+                self.hold = Hold::Head;
                 Action::Pause
             }
             Some(Begin::Refuse(refusal)) => {
-                self.taken = true;
-                self.decided = true;
+                self.hold = Hold::Whole;
                 apply::refuse(&refusal, &apply::request_id());
                 Action::Pause
             }
@@ -139,8 +147,10 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if !self.taken || self.decided {
-            return if self.taken { Action::Pause } else { Action::Continue };
+        match self.hold {
+            Hold::Nothing => return Action::Continue,
+            Hold::Head => {}
+            Hold::Whole => return Action::Pause,
         }
         if end_of_stream {
             return self.decide_sized(size);
@@ -155,7 +165,7 @@ impl HttpContext for Stream {
             }
         });
         if let Some(Some(refusal)) = refusal {
-            self.decided = true;
+            self.hold = Hold::Whole;
             apply::refuse(&refusal, &apply::request_id());
         }
         Action::Pause
@@ -167,7 +177,7 @@ impl HttpContext for Stream {
 
     fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         self.complete = end_of_stream;
-        if !self.taken {
+        if self.hold == Hold::Nothing {
             return Action::Continue;
         }
         let status = host::header(HeaderMap::Response, ":status").unwrap_or_default();
@@ -223,7 +233,7 @@ impl Stream {
             gate.engine.body_grows(stream, size, now)
         });
         if let Some(Some(refusal)) = refusal {
-            self.decided = true;
+            self.hold = Hold::Whole;
             apply::refuse(&refusal, &apply::request_id());
             return Action::Pause;
         }

@@ -44,10 +44,10 @@ impl HostPort {
         self.flush();
         self.policy = policy;
         self.metrics.clear();
-        if let Some(slot) = self.own {
-            if self.open_mailbox(slot).is_err() {
-                log::error!("the mailbox could not be opened again");
-            }
+        if let Some(slot) = self.own
+            && self.open_mailbox(slot).is_err()
+        {
+            log::error!("the mailbox could not be opened again");
         }
     }
 

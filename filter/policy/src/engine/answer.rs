@@ -11,7 +11,7 @@ use crate::outcome::Outcome;
 use crate::port::Port;
 use crate::sse::FirstEvent;
 use crate::stats::{ExecPhase, Objective, StatId};
-use crate::timing::{Moment, millis, rfc3339, whole_millis};
+use crate::timing::{Moment, millis, nanos, rfc3339, whole_millis};
 
 /// What an answer's headers are to carry, and whether its data must be shown to the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -247,7 +247,7 @@ fn count_slo(
         (Objective::Total, slo.total, (!left).then_some(total)),
         (Objective::FirstToken, slo.first_token, first),
     ] {
-        let Some(bound) = bound.map(super::nanos) else { continue };
+        let Some(bound) = bound.map(nanos) else { continue };
         // Who left before the promise was broken says nothing about it.
         if left && time.is_none() && total <= bound {
             continue;
@@ -277,7 +277,7 @@ fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
         let value = value.map_or(Value::Null, Value::from);
         let _ = write!(line, ",\"{name}\":{value}");
     };
-    text("request_id", Some(&*request.request_id).filter(|id| !id.is_empty()));
+    text("request_id", Some(&*request.id).filter(|id| !id.is_empty()));
     text("queue_start", Some(&wall(request.arrived.mono)));
     text("exec_start", times.exec_start.map(wall).as_deref());
     text("first_token", times.first_token.map(wall).as_deref());

@@ -22,7 +22,7 @@ pub(super) struct Request {
     pub(super) tier: usize,
     /// The wait the client allows.
     pub(super) max_wait: Option<Nanos>,
-    pub(super) request_id: Box<str>,
+    pub(super) id: Box<str>,
     /// When it was there: its headers, then, once it is read, its last byte.
     pub(super) arrived: Moment,
     /// What is known once its body is read.

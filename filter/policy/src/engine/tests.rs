@@ -5,9 +5,14 @@ mod chaos;
 
 use serde_json::Value;
 
+use super::upkeep::REFRESH;
 use super::*;
+use crate::ids::MILLI;
+use crate::keys;
+use crate::outcome::Outcome;
 use crate::stats::{ExecPhase, Objective, StatKind};
 use crate::testing::Host;
+use crate::timing::Moment;
 #[cfg(target_arch = "wasm32")]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
