@@ -19,7 +19,7 @@ pub use bootstrap::Bootstrap;
 pub use client::{Answer, Chat, Client, Piece};
 pub use gate::{Gate, GateBuilder, Push};
 pub use process::{envoy_binary, wasm_module, workspace_root};
-pub use upstream::{Ending, Seen, Script, Upstream};
+pub use upstream::{Ending, Script, Seen, Upstream};
 
 use std::time::{Duration, Instant};
 

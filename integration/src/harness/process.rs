@@ -34,10 +34,7 @@ pub fn envoy_binary() -> Result<PathBuf> {
     }
     let path = workspace_root().join(format!(".tools/envoy-{ENVOY_VERSION}/envoy"));
     if !path.is_file() {
-        bail!(
-            "no Envoy at {}: run scripts/fetch-envoy.sh, or set SLOGATE_ENVOY",
-            path.display()
-        );
+        bail!("no Envoy at {}: run scripts/fetch-envoy.sh, or set SLOGATE_ENVOY", path.display());
     }
     Ok(path)
 }
@@ -47,10 +44,8 @@ pub fn envoy_binary() -> Result<PathBuf> {
 /// # Errors
 /// Says how to build it when it is missing.
 pub fn wasm_module() -> Result<PathBuf> {
-    let path = std::env::var_os("SLOGATE_WASM").map_or_else(
-        || workspace_root().join("dist/slogate.wasm"),
-        PathBuf::from,
-    );
+    let path = std::env::var_os("SLOGATE_WASM")
+        .map_or_else(|| workspace_root().join("dist/slogate.wasm"), PathBuf::from);
     if !path.is_file() {
         bail!("no module at {}: run scripts/build.sh", path.display());
     }
