@@ -56,8 +56,9 @@ wasm_test_runner() {
   home="$TOOLS/wasm-bindgen-$version"
   if [[ ! -x "$home/bin/wasm-bindgen-test-runner" ]]; then
     say "building wasm-bindgen-cli $version (once)"
-    CARGO_TARGET_DIR="$TOOLS/wasm-bindgen-build" \
-      cargo install wasm-bindgen-cli --version "$version" --locked --debug --root "$home" >&2
+    local install=(cargo install wasm-bindgen-cli --version "$version" --debug --root "$home" --target-dir "$TOOLS/wasm-bindgen-build")
+    # A mirror may lack a version its lock file names.
+    "${install[@]}" --locked >&2 || "${install[@]}" >&2
     rm -rf "$TOOLS/wasm-bindgen-build"
   fi
   printf '%s\n' "$home/bin/wasm-bindgen-test-runner"
