@@ -209,7 +209,7 @@ async fn arm(gate: &Gate, work: &Work, connections: usize, time: Duration) -> Re
     while let Some(task) = tasks.join_next().await {
         task??;
     }
-    let used = gate.cpu_time()? - before;
+    let used = gate.cpu_time()?.saturating_sub(before);
     let units = answers.load(Ordering::Relaxed) as f64 * work.units as f64;
     if units == 0.0 {
         bail!("no answer within {time:?}");
