@@ -78,7 +78,10 @@ async fn every_log_line_is_json_whatever_becomes_of_the_request() -> Result<()> 
     assert_eq!(ask(&gate, Chat::new(MODEL).path("/v1%2fchat/completions")).await?.status, 400);
     let quoted = Chat::new(MODEL).path("/v1/\"chat\"").header("x-play", "reset");
     assert_eq!(ask(&gate, quoted).await?.status, 503);
-    assert_eq!(ask(&gate, Chat::new(MODEL).header("x_slogate_tier", "realtime")).await?.status, 400);
+    assert_eq!(
+        ask(&gate, Chat::new(MODEL).header("x_slogate_tier", "realtime")).await?.status,
+        400
+    );
     let left = tokio::time::timeout(Duration::from_millis(200), ask(&gate, Chat::new(MODEL))).await;
     assert!(left.is_err());
 
@@ -97,7 +100,8 @@ async fn the_peak_at_the_engine_is_the_number_of_requests_side_by_side() -> Resu
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..6 {
         let mut client = client.share().expect("HTTP/2");
-        tasks.spawn(async move { client.send(Chat::new(MODEL).field("seed", json!(number))).await });
+        tasks
+            .spawn(async move { client.send(Chat::new(MODEL).field("seed", json!(number))).await });
     }
     while let Some(answer) = tasks.join_next().await {
         assert_eq!(answer??.status, 200);
@@ -157,19 +161,19 @@ async fn an_answer_that_breaks_off_is_told_from_a_whole_one() -> Result<()> {
 
 #[tokio::test]
 async fn a_client_that_leaves_ends_the_request_at_the_engine() -> Result<()> {
-    let upstream = Upstream::start(|_| {
-        Script::tokens(1, Duration::ZERO).ending(Ending::Hang)
-    })
-    .await?;
+    let upstream =
+        Upstream::start(|_| Script::tokens(1, Duration::ZERO).ending(Ending::Hang)).await?;
     let gate = bare(&upstream, 1).await?;
     let mut client = Client::http1(gate.addr()).await?;
     let answer = client.begin(Chat::new(MODEL).stream()).await?;
     assert_eq!(upstream.running(), 1);
     drop(answer);
     drop(client);
-    eventually("the engine notices", PATIENCE, async || {
-        Ok((upstream.running() == 0).then_some(()))
-    })
+    eventually(
+        "the engine notices",
+        PATIENCE,
+        async || Ok((upstream.running() == 0).then_some(())),
+    )
     .await?;
     assert_eq!(upstream.answered(), 0);
     Ok(())

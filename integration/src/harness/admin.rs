@@ -23,9 +23,8 @@ pub async fn http_get(addr: SocketAddr, path: &str) -> Result<(u16, String)> {
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(connection);
-        let request = hyper::Request::get(path)
-            .header(HOST, addr.to_string())
-            .body(Empty::<Bytes>::new())?;
+        let request =
+            hyper::Request::get(path).header(HOST, addr.to_string()).body(Empty::<Bytes>::new())?;
         let answer = sender.send_request(request).await?;
         let status = answer.status().as_u16();
         let body = answer.into_body().collect().await?.to_bytes();
@@ -75,17 +74,16 @@ impl Stats {
         &'a self,
         metric: &'a str,
     ) -> impl Iterator<Item = (BTreeMap<&'a str, &'a str>, u64)> {
-        self.starting_with("wasmcustom.")
-            .filter_map(move |(name, value)| {
-                let own = name.strip_prefix("wasmcustom.")?;
-                let (labels, last) = own.rsplit_once(";.;").unwrap_or(("", own));
-                if last != metric {
-                    return None;
-                }
-                let labels = labels.split(";.;").filter_map(|part| part.split_once("=.="));
-                let labels = labels.collect();
-                Some((labels, value))
-            })
+        self.starting_with("wasmcustom.").filter_map(move |(name, value)| {
+            let own = name.strip_prefix("wasmcustom.")?;
+            let (labels, last) = own.rsplit_once(";.;").unwrap_or(("", own));
+            if last != metric {
+                return None;
+            }
+            let labels = labels.split(";.;").filter_map(|part| part.split_once("=.="));
+            let labels = labels.collect();
+            Some((labels, value))
+        })
     }
 
     /// Sum of the filter's stats called `metric` that carry all of `labels`.

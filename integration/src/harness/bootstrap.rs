@@ -33,8 +33,8 @@ impl Bootstrap {
     /// # Errors
     /// When the file is missing or is not YAML.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("reading {}", path.display()))?;
+        let text =
+            std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))?;
         Self::parse(&text).with_context(|| format!("reading {}", path.display()))
     }
 
@@ -61,7 +61,9 @@ impl Bootstrap {
     /// # Errors
     /// When there is no such part.
     pub fn part(&mut self, pointer: &str) -> Result<&mut Value> {
-        self.document.pointer_mut(pointer).with_context(|| format!("the bootstrap has no {pointer}"))
+        self.document
+            .pointer_mut(pointer)
+            .with_context(|| format!("the bootstrap has no {pointer}"))
     }
 
     /// The HTTP connection manager of the only listener.
@@ -104,13 +106,13 @@ impl Bootstrap {
             .part("/static_resources/clusters")?
             .as_array_mut()
             .context("the bootstrap's clusters are no list")?;
-        let position = match clusters.iter().position(|cluster| cluster["name"] == name) {
-            Some(position) => position,
-            None => {
-                let copy = clusters.first().cloned().context("the bootstrap has no cluster")?;
-                clusters.push(copy);
-                clusters.len() - 1
-            }
+        let known = clusters.iter().position(|cluster| cluster["name"] == name);
+        let position = if let Some(position) = known {
+            position
+        } else {
+            let copy = clusters.first().cloned().context("the bootstrap has no cluster")?;
+            clusters.push(copy);
+            clusters.len() - 1
         };
         clusters[position]["name"] = json!(name);
         clusters[position]["load_assignment"] =
