@@ -1,6 +1,6 @@
 //! Permits and queues of one pool, exact over all workers of the process.
 //!
-//! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`turn`] the one
+//! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`mod@turn`] the one
 //! rule by which the ledger changes. [`Pool`] runs that rule against the host's compare-and-set.
 
 pub mod ledger;
