@@ -1,5 +1,8 @@
 //! The load generator against simulators of known capacity.
 
+#[path = "load/tools.rs"]
+mod tools;
+
 use std::time::Duration;
 
 use slogate_integration::load::{

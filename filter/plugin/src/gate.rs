@@ -34,6 +34,22 @@ pub(crate) struct Gate {
     pub(crate) bodiless: Vec<(StreamId, u64)>,
     /// Envoy has handed a body on under the present configuration.
     pub(crate) body_seen: bool,
+    /// What the wall clock was ahead of the monotonic clock at the last tick.
+    wall_ahead: u64,
+}
+
+impl Gate {
+    /// Now, on both clocks. Only the monotonic one is read: asking the host costs as much as
+    /// everything else a callback does.
+    pub(crate) fn now(&self) -> Moment {
+        let mono = host::monotonic_nanos();
+        Moment { mono, wall: mono.wrapping_add(self.wall_ahead) }
+    }
+
+    /// Sets the wall clock anew.
+    pub(crate) fn read_wall_clock(&mut self) {
+        self.wall_ahead = host::wall_nanos().wrapping_sub(host::monotonic_nanos());
+    }
 }
 
 /// A gate that several roots and streams hold.
@@ -60,16 +76,12 @@ pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<
         let prefix = format!("slogate/{root_id}/");
         let mut port = HostPort::new(&prefix, vm_id.to_owned(), BUILD, Rc::clone(&policy));
         let engine = Engine::new(&prefix, BUILD, policy, &mut port);
-        let gate = Gate { engine, port, bodiless: Vec::new(), body_seen: false };
+        let mut gate = Gate { engine, port, bodiless: Vec::new(), body_seen: false, wall_ahead: 0 };
+        gate.read_wall_clock();
         let gate = Rc::new(RefCell::new(gate));
         gates.insert(root_id.to_owned(), Rc::clone(&gate));
         Some(gate)
     })
-}
-
-/// Now, on both clocks.
-pub(crate) fn now() -> Moment {
-    Moment { mono: host::monotonic_nanos(), wall: host::wall_nanos() }
 }
 
 /// Bytes of a request that Envoy has received so far, head and body.

@@ -13,9 +13,14 @@ mod host;
 mod root;
 mod stream;
 
-use proxy_wasm::types::LogLevel;
+/// What the host calls first.
+mod start {
+    use proxy_wasm::types::LogLevel;
 
-proxy_wasm::main! {{
-    proxy_wasm::set_log_level(LogLevel::Info);
-    proxy_wasm::set_root_context(|context_id| Box::new(root::Root::new(context_id)));
-}}
+    use crate::root::Root;
+
+    proxy_wasm::main! {{
+        proxy_wasm::set_log_level(LogLevel::Info);
+        proxy_wasm::set_root_context(|context_id| Box::new(Root::new(context_id)));
+    }}
+}

@@ -67,9 +67,11 @@ impl RootContext for Root {
 
     fn on_tick(&mut self) {
         self.run(|gate| {
-            let now = gate::now();
+            gate.read_wall_clock();
+            let now = gate.now();
             let mut actions = held_back(gate);
             actions.extend(gate.engine.tick(now, &mut gate.port));
+            gate.port.flush();
             actions
         });
     }
@@ -85,7 +87,10 @@ impl RootContext for Root {
                 }
             }
         }
-        self.run(|gate| gate.engine.woken(&pools, gate::now(), &mut gate.port));
+        self.run(|gate| {
+            let now = gate.now();
+            gate.engine.woken(&pools, now, &mut gate.port)
+        });
     }
 
     fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
@@ -109,7 +114,8 @@ fn held_back(gate: &mut Gate) -> Vec<Action> {
             continue;
         }
         if gate::bytes_received().is_some_and(|bytes| bytes > before) {
-            let refusal = gate.engine.flag_is_missing(stream, gate::now(), &mut gate.port);
+            let now = gate.now();
+            let refusal = gate.engine.flag_is_missing(stream, now, &mut gate.port);
             if let Some(refusal) = refusal {
                 log::error!("allow_on_headers_stop_iteration: true is missing from Envoy's filter");
                 actions.push(Action { stream, verdict: Verdict::Refuse(refusal) });

@@ -16,19 +16,27 @@ const WATCHED: usize = 64 * 1024;
 pub(crate) struct Stream {
     id: u32,
     gate: Option<SharedGate>,
-    /// The engine knows this stream.
-    taken: bool,
+    hold: Hold,
     /// The engine wants to see the next data of the answer.
     watch: bool,
     /// The answer was sent to its end.
     complete: bool,
-    /// The body was decided about.
-    decided: bool,
+}
+
+/// What the engine knows of a stream. Forward only, from any to any later one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hold {
+    /// Nothing: it passes.
+    Nothing,
+    /// Its head; the body is awaited.
+    Head,
+    /// All of it: it was decided about.
+    Whole,
 }
 
 impl Stream {
     pub(crate) fn new(id: u32, gate: Option<SharedGate>) -> Self {
-        Self { id, gate, taken: false, watch: false, complete: false, decided: false }
+        Self { id, gate, hold: Hold::Nothing, watch: false, complete: false }
     }
 
     fn stream(&self) -> StreamId {
@@ -42,16 +50,18 @@ impl Stream {
     }
 
     fn decide(&mut self) -> Action {
-        if !self.taken || self.decided {
-            return Action::Continue;
+        match self.hold {
+            Hold::Nothing => return Action::Continue,
+            Hold::Head => self.hold = Hold::Whole,
+            Hold::Whole => return Action::Pause,
         }
-        self.decided = true;
         let body = host::buffer(Buffer::RequestBody, usize::MAX).unwrap_or_default();
         let stream = self.stream();
         let decided = self.ask(|gate| {
             gate.body_seen = true;
             gate.bodiless.clear();
-            gate.engine.decide(stream, &body, gate::now(), &mut gate.port)
+            let now = gate.now();
+            gate.engine.decide(stream, &body, now, &mut gate.port)
         });
         let Some((verdict, others)) = decided else { return Action::Continue };
         apply::all(&others, self.id);
@@ -69,13 +79,16 @@ impl Stream {
     }
 
     fn end(&mut self, ending: impl FnOnce() -> Ending) {
-        if !self.taken {
+        if self.hold == Hold::Nothing {
             return;
         }
-        self.taken = false;
+        self.hold = Hold::Nothing;
         let stream = self.stream();
         let ending = if self.complete { Ending::Complete } else { ending() };
-        let ended = self.ask(|gate| gate.engine.end(stream, ending, gate::now(), &mut gate.port));
+        let ended = self.ask(|gate| {
+            let now = gate.now();
+            gate.engine.end(stream, ending, now, &mut gate.port)
+        });
         if let Some(Some((line, actions))) = ended {
             let _ = host::set_property("slogate.log", line.as_bytes());
             apply::all(&actions, self.id);
@@ -112,7 +125,8 @@ impl HttpContext for Stream {
         head.key = bearer.or(x_api_key).or(api_key);
         let stream = self.stream();
         let begun = self.ask(|gate| {
-            let begun = gate.engine.begin(stream, &head, gate::now());
+            let now = gate.now();
+            let begun = gate.engine.begin(stream, &head, now);
             if begun == Begin::Hold && !gate.body_seen {
                 gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
             }
@@ -120,12 +134,11 @@ impl HttpContext for Stream {
         });
         match begun {
             Some(Begin::Hold) => {
-                self.taken = true;
+                self.hold = Hold::Head;
                 Action::Pause
             }
             Some(Begin::Refuse(refusal)) => {
-                self.taken = true;
-                self.decided = true;
+                self.hold = Hold::Whole;
                 apply::refuse(&refusal, &apply::request_id());
                 Action::Pause
             }
@@ -134,8 +147,10 @@ impl HttpContext for Stream {
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if !self.taken || self.decided {
-            return if self.taken { Action::Pause } else { Action::Continue };
+        match self.hold {
+            Hold::Nothing => return Action::Continue,
+            Hold::Head => {}
+            Hold::Whole => return Action::Pause,
         }
         if end_of_stream {
             return self.decide_sized(size);
@@ -144,10 +159,13 @@ impl HttpContext for Stream {
         let refusal = self.ask(|gate| {
             gate.body_seen = true;
             gate.bodiless.clear();
-            gate.engine.body_grows(stream, size, gate::now())
+            {
+                let now = gate.now();
+                gate.engine.body_grows(stream, size, now)
+            }
         });
         if let Some(Some(refusal)) = refusal {
-            self.decided = true;
+            self.hold = Hold::Whole;
             apply::refuse(&refusal, &apply::request_id());
         }
         Action::Pause
@@ -159,7 +177,7 @@ impl HttpContext for Stream {
 
     fn on_http_response_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
         self.complete = end_of_stream;
-        if !self.taken {
+        if self.hold == Hold::Nothing {
             return Action::Continue;
         }
         let status = host::header(HeaderMap::Response, ":status").unwrap_or_default();
@@ -169,7 +187,8 @@ impl HttpContext for Stream {
             kind.get(..17).is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"));
         let stream = self.stream();
         let stamp = self.ask(|gate| {
-            gate.engine.respond(stream, status.unwrap_or(0), event_stream, gate::now())
+            let now = gate.now();
+            gate.engine.respond(stream, status.unwrap_or(0), event_stream, now)
         });
         if let Some(Some(stamp)) = stamp {
             self.watch = stamp.watch;
@@ -186,8 +205,10 @@ impl HttpContext for Stream {
         if self.watch && size > 0 {
             let chunk = host::buffer(Buffer::ResponseBody, size.min(WATCHED)).unwrap_or_default();
             let stream = self.stream();
-            self.watch =
-                self.ask(|gate| gate.engine.data(stream, &chunk, gate::now())) == Some(true);
+            self.watch = self.ask(|gate| {
+                let now = gate.now();
+                gate.engine.data(stream, &chunk, now)
+            }) == Some(true);
         }
         self.complete |= end_of_stream;
         Action::Continue
@@ -207,9 +228,12 @@ impl Stream {
     /// Decides about a body of this size; one over the limit is not even read.
     fn decide_sized(&mut self, size: usize) -> Action {
         let stream = self.stream();
-        let refusal = self.ask(|gate| gate.engine.body_grows(stream, size, gate::now()));
+        let refusal = self.ask(|gate| {
+            let now = gate.now();
+            gate.engine.body_grows(stream, size, now)
+        });
         if let Some(Some(refusal)) = refusal {
-            self.decided = true;
+            self.hold = Hold::Whole;
             apply::refuse(&refusal, &apply::request_id());
             return Action::Pause;
         }

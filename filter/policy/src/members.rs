@@ -40,7 +40,7 @@ impl Members {
     /// the numbers go on from the time: those given out before must not be given out again.
     fn read(bytes: &[u8], now: Nanos) -> Self {
         let mut members = Self::decode(bytes).unwrap_or_else(|| Self {
-            next: u32::try_from(now / MILLI % u64::from(u32::MAX)).unwrap_or(0),
+            next: u32::try_from((now / MILLI) & 0x7fff_ffff).unwrap_or(0),
             rebuilt: now,
             ..Self::default()
         });

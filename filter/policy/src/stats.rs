@@ -145,7 +145,7 @@ impl StatId {
         name
     }
 
-    fn values<'a>(self, policy: &'a Policy, build: Build) -> Vec<&'a str> {
+    fn values(self, policy: &Policy, build: Build) -> Vec<&str> {
         let model = |at: usize| policy.models.get(at).map_or("unknown", |m| m.name.as_str());
         let tier = |at: usize| policy.tiers.get(at).map_or("unknown", |t| t.name.as_str());
         let class = |at: usize| policy.classes.get(at).map_or("unknown", |c| c.name.as_str());

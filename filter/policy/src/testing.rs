@@ -4,6 +4,7 @@
 //! always overwrites, and one of a value that is not there ignores the version. Messages lie in
 //! one heap until the test delivers, delays or loses them. A hook runs after every read, so that a
 //! test can let another instance act between an instance's read and its write.
+#![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")]
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};

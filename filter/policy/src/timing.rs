@@ -1,5 +1,7 @@
 //! Times of a request, as people and programs read them.
 
+use std::time::Duration;
+
 use crate::ids::{MILLI, Nanos};
 
 /// A moment on both clocks.
@@ -21,6 +23,11 @@ impl Moment {
             self.wall.saturating_sub(self.mono.saturating_sub(mono))
         }
     }
+}
+
+/// A duration in nanoseconds.
+pub fn nanos(duration: Duration) -> Nanos {
+    Nanos::try_from(duration.as_nanos()).unwrap_or(Nanos::MAX)
 }
 
 /// Milliseconds with three decimals.

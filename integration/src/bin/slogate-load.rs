@@ -63,7 +63,7 @@ struct RunArgs {
     path: String,
     #[command(flatten)]
     mode: ModeArgs,
-    /// Requests come at this rate for so long; in a trace only those due within it
+    /// How long requests are sent; 10 s where only a rate is given
     #[arg(long, value_parser = time, value_name = "TIME")]
     duration: Option<Duration>,
     /// Requests at equal distances instead of at random times

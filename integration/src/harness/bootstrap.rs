@@ -106,13 +106,13 @@ impl Bootstrap {
             .part("/static_resources/clusters")?
             .as_array_mut()
             .context("the bootstrap's clusters are no list")?;
-        let position = match clusters.iter().position(|cluster| cluster["name"] == name) {
-            Some(position) => position,
-            None => {
-                let copy = clusters.first().cloned().context("the bootstrap has no cluster")?;
-                clusters.push(copy);
-                clusters.len() - 1
-            }
+        let known = clusters.iter().position(|cluster| cluster["name"] == name);
+        let position = if let Some(position) = known {
+            position
+        } else {
+            let copy = clusters.first().cloned().context("the bootstrap has no cluster")?;
+            clusters.push(copy);
+            clusters.len() - 1
         };
         clusters[position]["name"] = json!(name);
         clusters[position]["load_assignment"] =

@@ -9,6 +9,7 @@
 
 mod admin;
 mod bootstrap;
+mod builder;
 mod client;
 mod gate;
 mod process;
@@ -16,8 +17,9 @@ mod upstream;
 
 pub use admin::{Stats, http_get};
 pub use bootstrap::Bootstrap;
+pub use builder::GateBuilder;
 pub use client::{Answer, Chat, Client, Piece};
-pub use gate::{Gate, GateBuilder, Push};
+pub use gate::{Gate, Push};
 pub use process::{envoy_binary, wasm_module, workspace_root};
 pub use upstream::{Ending, Script, Seen, Upstream};
 

@@ -97,7 +97,7 @@ impl Script {
     /// 200 as a stream: headers at once, then each piece after its pause.
     pub fn stream(pieces: impl IntoIterator<Item = (Duration, Bytes)>) -> Self {
         let mut script = Self::bytes(Bytes::new());
-        script.headers[0].1 = "text/event-stream; charset=utf-8".to_owned();
+        "text/event-stream; charset=utf-8".clone_into(&mut script.headers[0].1);
         script.pieces = pieces.into_iter().collect();
         script
     }

@@ -162,8 +162,8 @@ fn taken(call: impl FnOnce(*mut *mut u8, *mut usize) -> u32) -> Result<Vec<u8>, 
         return Ok(Vec::new());
     }
     // SAFETY: the host got `data` from this module's allocator (`proxy_on_memory_allocate` makes a
-    // vector of exactly `size` bytes), wrote `size` bytes, and does not use it again.
-    Ok(unsafe { Vec::from_raw_parts(data, size, size) })
+    // vector with a capacity of exactly `size` bytes), wrote `size` bytes, and does not use it again.
+    Ok(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(data, size)) }.into_vec())
 }
 
 /// All headers of a map, read in one call.
@@ -277,7 +277,7 @@ pub(crate) fn send_local_response(
 /// Headers in the ABI's encoding: count, sizes, then names and values with a zero behind each.
 fn pairs(headers: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
-    let mut word = |out: &mut Vec<u8>, len: usize| {
+    let word = |out: &mut Vec<u8>, len: usize| {
         out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
     };
     word(&mut out, headers.len());

@@ -18,6 +18,8 @@ pub(crate) struct HostPort {
     policy: Rc<Policy>,
     /// Metrics the host has defined; `None` where it refused.
     metrics: HashMap<StatId, Option<u32>>,
+    /// What counters have grown by since the last flush.
+    grown: HashMap<StatId, u64>,
     mailboxes: HashMap<SlotId, u32>,
     own: Option<SlotId>,
 }
@@ -30,6 +32,7 @@ impl HostPort {
             build,
             policy,
             metrics: HashMap::new(),
+            grown: HashMap::new(),
             mailboxes: HashMap::new(),
             own: None,
         }
@@ -38,11 +41,22 @@ impl HostPort {
     /// Takes up a policy: stats are named after its lists from now on. The mailbox is opened again,
     /// because the host delivers to the root that opened it last.
     pub(crate) fn adopt(&mut self, policy: Rc<Policy>) {
+        self.flush();
         self.policy = policy;
         self.metrics.clear();
-        if let Some(slot) = self.own {
-            if self.open_mailbox(slot).is_err() {
-                log::error!("the mailbox could not be opened again");
+        if let Some(slot) = self.own
+            && self.open_mailbox(slot).is_err()
+        {
+            log::error!("the mailbox could not be opened again");
+        }
+    }
+
+    /// Hands the counters' growth to the host. They are gathered between ticks, because a call into
+    /// the host costs more than all the arithmetic of a request.
+    pub(crate) fn flush(&mut self) {
+        for (stat, by) in std::mem::take(&mut self.grown) {
+            if let (Some(metric), Ok(by)) = (self.metric(stat), i64::try_from(by)) {
+                let _ = ffi::increment_metric(metric, by);
             }
         }
     }
@@ -98,11 +112,9 @@ impl Port for HostPort {
     }
 
     fn count(&mut self, stat: StatId, by: u64) {
-        if by == 0 {
-            return;
-        }
-        if let (Some(metric), Ok(by)) = (self.metric(stat), i64::try_from(by)) {
-            let _ = ffi::increment_metric(metric, by);
+        if by > 0 {
+            let grown = self.grown.entry(stat).or_insert(0);
+            *grown = grown.saturating_add(by);
         }
     }
 

@@ -1,5 +1,7 @@
 //! From the text of a policy to a [`Policy`].
 
+mod keys;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
@@ -8,10 +10,10 @@ use sha2::{Digest, Sha256};
 
 use super::reader::{Fault, Faults, Fields};
 use super::{
-    ClassRule, DEFAULT_EXPECTED_OUTPUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_QUEUE_BYTES, KeyEntry,
-    Keys, Model, OtherPaths, Policy, PoolLimits, PoolPolicy, SizeClass, Slo, Tier, TierRule,
+    ClassRule, DEFAULT_EXPECTED_OUTPUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_QUEUE_BYTES, Model,
+    OtherPaths, Policy, PoolLimits, PoolPolicy, SizeClass, Slo, Tier, TierRule,
 };
-use crate::ids::{ClassId, FlowId, PoolId, TierId};
+use crate::ids::{ClassId, PoolId, TierId};
 
 /// Most permits of anything: far above what one process can hold open, far below overflow.
 const MAX_PERMITS: u32 = 1_000_000;
@@ -19,7 +21,6 @@ const MAX_PERMITS: u32 = 1_000_000;
 const MAX_MODELS: usize = 256;
 const MAX_TIERS: usize = 16;
 const MAX_CLASSES: usize = 16;
-const MAX_KEYS: usize = 100_000;
 /// Longest alias: what a client may send as `model`.
 const MAX_ALIAS_BYTES: usize = 256;
 const MAX_LABEL_BYTES: usize = 64;
@@ -41,7 +42,7 @@ pub(super) fn policy(value: Value) -> Result<Policy, Vec<Fault>> {
     let (classes, class_rules) = classes(&mut fields, &mut faults);
     let (tiers, tier_rules) = tiers(&mut fields, &mut faults);
     let raw_models = models(&mut fields, &classes, &mut faults);
-    let keys = keys(&mut fields, &tiers, &mut faults);
+    let keys = keys::keys(&mut fields, &tiers, &mut faults);
     let default_model_name = fields.text("default_model", &mut faults);
     let other_paths = match fields.text("other_paths", &mut faults).as_deref() {
         None | Some("pass") => OtherPaths::Pass,
@@ -381,79 +382,4 @@ fn pools(
         models.push(Model { name: model.name, pools: by_class });
     }
     (models, pools)
-}
-
-fn keys(fields: &mut Fields, tiers: &[Tier], faults: &mut Faults) -> Keys {
-    let tier_of = |fields: &mut Fields, faults: &mut Faults| {
-        let name = fields.need("tier", faults)?.text("tier", faults)?;
-        let found = tiers.iter().position(|tier| tier.name == name);
-        if found.is_none() {
-            faults.add(fields.path("tier"), "names no tier of this policy");
-        }
-        found
-    };
-    let Some(mut keys) = fields.object("keys", faults) else {
-        // Without a word on keys everybody has the last tier: the lowest by custom.
-        return Keys { unknown: tiers.len().checked_sub(1), ..Keys::default() };
-    };
-    let mut unknown = tiers.len().checked_sub(1);
-    if let Some(mut rule) = keys.object("unknown", faults) {
-        if rule.flag("reject", faults) == Some(true) {
-            if rule.take("tier").is_some() {
-                faults.add(rule.path("tier"), "must be absent where reject is true");
-            }
-            unknown = None;
-        } else {
-            unknown = tier_of(&mut rule, faults);
-        }
-        rule.finish(faults);
-    }
-    let mut items = keys.list("entries", faults);
-    bounded(&mut items, MAX_KEYS, "keys.entries", faults);
-    let mut entries: Vec<KeyEntry> = Vec::new();
-    let mut by_hash = HashMap::new();
-    let mut flows = HashMap::new();
-    for (index, item) in items.into_iter().enumerate() {
-        let mut entry = Fields::new(item, &format!("keys.entries[{index}]"), faults);
-        let id = label(&mut entry, "id", faults).unwrap_or_else(|| format!("?{index}"));
-        let tier = tier_of(&mut entry, faults).unwrap_or(0);
-        let hash = entry.need("sha256", faults).and_then(|entry| entry.text("sha256", faults));
-        match hash.as_deref().map(sha256) {
-            Some(Some(hash)) => {
-                if by_hash.insert(hash, index).is_some() {
-                    faults.add(entry.path("sha256"), "is the hash of another entry too");
-                }
-            }
-            Some(None) => faults.add(
-                entry.path("sha256"),
-                "must be 64 hexadecimal digits: the SHA-256 of the key, never the key itself",
-            ),
-            None => {}
-        }
-        let flow = FlowId::of(&id);
-        if let Some(other) = flows.insert(flow, id.clone()) {
-            let problem = if other == id { "is there twice" } else { "has the hash of another id" };
-            faults.add(entry.path("id"), problem);
-        }
-        entry.finish(faults);
-        entries.push(KeyEntry { id, flow, tier });
-    }
-    keys.finish(faults);
-    Keys { unknown, entries, by_hash }
-}
-
-fn sha256(hex: &str) -> Option<[u8; 32]> {
-    if hex.len() != 64 || !hex.is_ascii() {
-        return None;
-    }
-    let mut hash = [0_u8; 32];
-    for (byte, pair) in hash.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).ok()?;
-        // `from_str_radix` would take a sign.
-        if !pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            return None;
-        }
-        *byte = u8::from_str_radix(pair, 16).ok()?;
-    }
-    Some(hash)
 }

@@ -4,14 +4,14 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::request_state::{Answer, Phase, Request};
+use super::request_state::{Answer, Labels, Phase, Request};
 use super::{Action, Engine};
 use crate::ids::{Nanos, StreamId};
 use crate::outcome::Outcome;
 use crate::port::Port;
 use crate::sse::FirstEvent;
-use crate::stats::{ExecPhase, Objective, StatId, UNKNOWN};
-use crate::timing::{Moment, millis, rfc3339, whole_millis};
+use crate::stats::{ExecPhase, Objective, StatId};
+use crate::timing::{Moment, millis, nanos, rfc3339, whole_millis};
 
 /// What an answer's headers are to carry, and whether its data must be shown to the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -48,7 +48,7 @@ impl Engine {
                 answer.status = Some(status);
                 if event_stream {
                     answer.watch = FirstEvent::default();
-                } else {
+                } else if status < 400 {
                     // The head of such an answer comes with the whole of it.
                     answer.first_token = Some(now.mono);
                 }
@@ -82,6 +82,10 @@ impl Engine {
     pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> bool {
         let Some(request) = self.requests.get_mut(&stream) else { return false };
         let Phase::Running { answer, .. } = &mut request.phase else { return false };
+        // An engine's error has a body, but no token.
+        if answer.status.is_some_and(|status| status >= 400) {
+            return false;
+        }
         let begun = answer.watch.feed(chunk);
         if begun && answer.first_token.is_none() {
             answer.first_token = Some(now.mono);
@@ -121,7 +125,8 @@ impl Engine {
             }
             Phase::Over { outcome, .. } => *outcome,
         };
-        count(&request, outcome, now.mono, port);
+        let labels = self.labels(&request, request.job.as_ref());
+        count(&request, labels, outcome, now.mono, port);
         let line = log_line(&request, outcome, now.mono);
         if !matches!(request.phase, Phase::Over { .. }) {
             request.phase = Phase::Over { outcome, at: now.mono };
@@ -204,14 +209,14 @@ fn times(request: &Request, now: Nanos) -> Times {
     }
 }
 
-fn count(request: &Request, outcome: Outcome, now: Nanos, port: &mut dyn Port) {
-    let model = request.job.as_ref().map_or(UNKNOWN, |job| job.model);
-    port.count(StatId::Requests(model, request.tier, outcome), 1);
+fn count(request: &Request, labels: Labels, outcome: Outcome, now: Nanos, port: &mut dyn Port) {
+    let Labels { model, class, tier } = labels;
+    port.count(StatId::Requests(model, tier, outcome), 1);
     let times = times(request, now);
-    if let Some(job) = &request.job {
-        port.record(StatId::QueueLatency(job.model, job.class), whole_millis(times.queue));
+    if request.job.is_some() {
+        port.record(StatId::QueueLatency(model, class), whole_millis(times.queue));
         if let (Some(exec), Some(since)) = (times.exec, times.exec_start) {
-            let stat = |phase| StatId::InferenceLatency(job.model, job.class, phase);
+            let stat = |phase| StatId::InferenceLatency(model, class, phase);
             if outcome == Outcome::Ok {
                 port.record(stat(ExecPhase::EndToEnd), whole_millis(exec));
             }
@@ -221,10 +226,17 @@ fn count(request: &Request, outcome: Outcome, now: Nanos, port: &mut dyn Port) {
             }
         }
     }
-    count_slo(request, outcome, &times, now, port);
+    count_slo(request, tier, outcome, &times, now, port);
 }
 
-fn count_slo(request: &Request, outcome: Outcome, times: &Times, now: Nanos, port: &mut dyn Port) {
+fn count_slo(
+    request: &Request,
+    tier: usize,
+    outcome: Outcome,
+    times: &Times,
+    now: Nanos,
+    port: &mut dyn Port,
+) {
     let slo = request.policy.tiers.get(request.tier).and_then(|tier| tier.slo.as_ref());
     let Some(slo) = slo.filter(|_| outcome.counts_for_slo()) else { return };
     let arrived = request.arrived.mono;
@@ -235,15 +247,15 @@ fn count_slo(request: &Request, outcome: Outcome, times: &Times, now: Nanos, por
         (Objective::Total, slo.total, (!left).then_some(total)),
         (Objective::FirstToken, slo.first_token, first),
     ] {
-        let Some(bound) = bound.map(super::nanos) else { continue };
+        let Some(bound) = bound.map(nanos) else { continue };
         // Who left before the promise was broken says nothing about it.
         if left && time.is_none() && total <= bound {
             continue;
         }
-        port.count(StatId::SloTotal(request.tier, objective), 1);
+        port.count(StatId::SloTotal(tier, objective), 1);
         let kept = time.is_some_and(|time| time <= bound);
         if kept && (outcome == Outcome::Ok || left) {
-            port.count(StatId::SloGood(request.tier, objective), 1);
+            port.count(StatId::SloGood(tier, objective), 1);
         }
     }
 }
@@ -265,7 +277,7 @@ fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
         let value = value.map_or(Value::Null, Value::from);
         let _ = write!(line, ",\"{name}\":{value}");
     };
-    text("request_id", Some(&*request.request_id).filter(|id| !id.is_empty()));
+    text("request_id", Some(&*request.id).filter(|id| !id.is_empty()));
     text("queue_start", Some(&wall(request.arrived.mono)));
     text("exec_start", times.exec_start.map(wall).as_deref());
     text("first_token", times.first_token.map(wall).as_deref());

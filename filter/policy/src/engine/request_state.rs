@@ -15,13 +15,14 @@ use crate::timing::Moment;
 pub(super) struct Request {
     /// The policy it came in under; it keeps it over a push.
     pub(super) policy: Rc<Policy>,
-    pub(super) endpoint: Endpoint,
+    /// `None` where it is no inference request and was refused for that.
+    pub(super) endpoint: Option<Endpoint>,
     pub(super) caller: Option<Caller>,
     /// Index of its tier: the key's, or a lower one the client asked for.
     pub(super) tier: usize,
     /// The wait the client allows.
     pub(super) max_wait: Option<Nanos>,
-    pub(super) request_id: Box<str>,
+    pub(super) id: Box<str>,
     /// When it was there: its headers, then, once it is read, its last byte.
     pub(super) arrived: Moment,
     /// What is known once its body is read.
@@ -38,6 +39,14 @@ pub(super) struct Job {
     pub(super) pool: PoolId,
     pub(super) lane: Lane,
     pub(super) flow: FlowId,
+}
+
+/// What a request is in stats: indexes into the policy that serves now.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Labels {
+    pub(super) model: usize,
+    pub(super) class: usize,
+    pub(super) tier: usize,
 }
 
 /// Where a request stands. Forward only:

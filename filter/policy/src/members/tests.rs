@@ -29,8 +29,8 @@ fn an_instance_that_is_silent_is_dead_and_lives_again_under_its_number_when_it_s
     assert!(who_lives(&host, SILENCE).lives(slow), "silent, but not for too long");
     assert!(!who_lives(&host, SILENCE + 1).lives(slow));
     assert!(who_lives(&host, SILENCE + 1).lives(steady));
-    let (slot, members) = beat(KEY, Some(slow), 2 * SILENCE, &mut host.clone()).expect("stored");
-    assert_eq!(slot, slow);
+    let (same, members) = beat(KEY, Some(slow), 2 * SILENCE, &mut host.clone()).expect("stored");
+    assert_eq!(same, slow);
     assert!(members.lives(slow));
     assert_ne!(join(&host, 2 * SILENCE), slow, "its number is not given out again");
 }

@@ -1,6 +1,6 @@
 //! Permits and queues of one pool, exact over all workers of the process.
 //!
-//! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`turn`] the one
+//! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`mod@turn`] the one
 //! rule by which the ledger changes. [`Pool`] runs that rule against the host's compare-and-set.
 
 pub mod ledger;
@@ -16,6 +16,7 @@ use crate::config::PoolLimits;
 use crate::ids::{Lane, Nanos, PoolId, SlotId, StreamId};
 use crate::members::Members;
 use crate::port::{Port, StoreError};
+use crate::stats::StatId;
 use ledger::Ledger;
 use local::{Entry, LocalPool};
 use turn::{Arrival, Arrived, Cause, Turn, turn};
@@ -183,6 +184,7 @@ impl Pool {
             return change.promoted;
         }
         self.stale = true;
+        port.count(StatId::SharedStateErrors, 1);
         Vec::new()
     }
 
@@ -194,11 +196,14 @@ impl Pool {
     ) -> Result<Change, StoreError> {
         for _ in 0..TRIES {
             let stored = port.load(&self.key)?;
-            let mut ledger = Ledger::decode(&stored.bytes).unwrap_or_default();
+            let known = Ledger::decode(&stored.bytes);
+            let foreign = known.is_none() && !stored.bytes.is_empty();
+            let mut ledger = known.unwrap_or_default();
             let turn = turn(&mut ledger, me, &self.local, &self.limits, cause);
             ledger.encode(&mut self.buffer);
             if self.buffer == stored.bytes || port.store(&self.key, &self.buffer, stored.version)? {
                 self.stale = false;
+                port.count(StatId::SharedStateErrors, u64::from(foreign));
                 return Ok(self.apply(turn, port));
             }
         }

@@ -11,8 +11,9 @@
 //! tier's weight divided by the number of the tier's flows that wait now. Tiers thus share by
 //! weight however many keys they have, keys of one tier share evenly in tokens, and inside a key
 //! the oldest is first. A waiter whose tier or size class is at its own limit is passed over, but
-//! where it is next in its tier, a permit of its size class is kept for it. When a waiter leaves unserved, those of its flow behind it in its instance move up, and so does the
-//! end of the flow's last turn.
+//! where it is next in its tier, a permit of its size class is kept for it. When a waiter leaves
+//! unserved, those of its flow behind it in its instance move up, and so does the end of the flow's
+//! last turn.
 //!
 //! # Trade-offs
 //! Tags are given on arrival, so a tier whose number of waiting keys changes a lot is off by one
@@ -26,6 +27,11 @@ use crate::ids::{FlowId, Lane, Nanos, SlotId, TierId};
 
 /// Share of a new sample in the mean time a permit is held: one in this many.
 const HOLD_SMOOTHING: u64 = 16;
+
+/// Most tokens that one request is reckoned with. No engine holds more in one sequence, and without
+/// a bound a request that names an absurd cap could drive virtual time to its end, where all tags
+/// are equal.
+const MAX_COST: u64 = 1 << 22;
 
 /// A request that wants a permit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +120,12 @@ pub fn turn(
     if let Some(arrival) = cause.arrival {
         turn.arrived = Some(arrive(ledger, me, limits, arrival));
     }
+    tidy(ledger);
+    turn
+}
+
+/// Forgets what is over. When nobody waits all flows start equal again.
+fn tidy(ledger: &mut Ledger) {
     ledger.rows.retain(|row| row.in_flight > 0 || row.granted > 0 || row.waiting > 0);
     if ledger.waiting() == 0 {
         ledger.flows.clear();
@@ -122,7 +134,6 @@ pub fn turn(
         let now = ledger.virtual_time;
         ledger.flows.retain(|row| row.waiting > 0 || row.finish > now);
     }
-    turn
 }
 
 /// Takes the rows of instances that are gone out of the ledger. True where there were any.
@@ -130,7 +141,11 @@ pub fn purge(ledger: &mut Ledger, lives: impl Fn(SlotId) -> bool) -> bool {
     let before = (ledger.rows.len(), ledger.flows.len());
     ledger.rows.retain(|row| lives(row.slot));
     ledger.flows.retain(|row| lives(row.slot));
-    before != (ledger.rows.len(), ledger.flows.len())
+    let gone = before != (ledger.rows.len(), ledger.flows.len());
+    if gone {
+        tidy(ledger);
+    }
+    gone
 }
 
 fn smooth(mean: u64, sample: u64) -> u64 {
@@ -341,8 +356,8 @@ fn arrive(ledger: &mut Ledger, me: SlotId, limits: &PoolLimits, arrival: Arrival
     }
     let weight = u64::from(rule.map_or(1, |rule| rule.weight));
     let flows = live_flows(ledger, lane.tier, flow);
-    let length =
-        arrival.cost.max(1).saturating_mul(COST_UNIT).saturating_mul(flows) / weight.max(1);
+    let cost = arrival.cost.clamp(1, MAX_COST).saturating_mul(COST_UNIT);
+    let length = cost.saturating_mul(flows).checked_div(weight).unwrap_or(cost);
     let finish = last_finish(ledger, flow, lane.tier);
     let start = ledger.virtual_time.max(finish);
     let tag = Tag { start, rank: arrival.rank, arrived: arrival.now };

@@ -495,16 +495,6 @@ impl Sim {
         self.deliver();
     }
 
-    /// Takes the rows of one instance out, as another does that takes it for dead.
-    pub(super) fn forget_rows_of(&self, gone: SlotId) {
-        let mut ledger = self.ledger();
-        ledger.rows.retain(|row| row.slot != gone);
-        ledger.flows.retain(|row| row.slot != gone);
-        let mut bytes = Vec::new();
-        ledger.encode(&mut bytes);
-        self.host.put(KEY, Some(&bytes));
-    }
-
     /// The ledger as it is stored.
     pub(super) fn ledger(&self) -> Ledger {
         Ledger::decode(&self.host.value(KEY)).expect("a ledger")
