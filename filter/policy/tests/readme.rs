@@ -24,6 +24,8 @@ const BOOTSTRAP: &str = include_str!("../../../envoy/envoy.yaml");
 /// Where refusals are made and headers are read and written.
 const SOURCES: &[&str] = &[
     include_str!("../src/engine/mod.rs"),
+    include_str!("../src/engine/entry.rs"),
+    include_str!("../src/engine/upkeep.rs"),
     include_str!("../src/engine/answer.rs"),
     include_str!("../src/refusal.rs"),
     include_str!("../../plugin/src/stream.rs"),
