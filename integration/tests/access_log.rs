@@ -60,11 +60,21 @@ async fn a_line_has_the_documented_fields_adds_up_and_agrees_with_the_client() -
             "entries": [{"id": "shop", "tier": "t", "sha256": common::sha256("sk-1")}],
         });
         let gate = common::gate(&upstream, workers, policy).start().await?;
-        let chat = Chat::new(MODEL).words(40).key("sk-1");
+        // Few clients, so that none of them is late itself; half of them wait at any time.
+        let mut clients = tokio::task::JoinSet::new();
         let before = common::now_millis();
-        let crowd = common::crowd(gate.addr(), vec![chat; 24]);
-        let sent = common::now_millis();
-        let answers = common::answers(crowd).await?;
+        for _ in 0..4 {
+            let mut client = Client::http1(gate.addr()).await?;
+            clients.spawn(async move {
+                let mut answers = Vec::new();
+                for _ in 0..8 {
+                    answers.push(client.send(Chat::new(MODEL).words(40).key("sk-1")).await?);
+                }
+                anyhow::Ok(answers)
+            });
+        }
+        let answers = clients.join_all().await.into_iter().collect::<Result<Vec<_>>>()?;
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
         let after = common::now_millis();
         let log = gate.wait_for_log(answers.len(), PATIENCE).await?;
         assert_eq!(log.len(), answers.len());
@@ -105,11 +115,10 @@ async fn a_line_has_the_documented_fields_adds_up_and_agrees_with_the_client() -
             let headers = (answer.headers_at - answer.sent).as_secs_f64() * 1e3;
             heads.push((headers - t.queue - head).abs());
         }
-        assert!(waited >= 20, "only {waited} of {} waited", answers.len());
+        assert!(waited >= 12, "only {waited} of {} waited", answers.len());
         let (totals, heads) = (common::median(&mut totals), common::median(&mut heads));
         println!(
-            "{workers} workers: off the client's clock by {totals:.2} ms (log), {heads:.2} ms (headers), medians; sent within {:.1} ms",
-            sent - before
+            "{workers} workers: off the client's clock by {totals:.2} ms (log), {heads:.2} ms (headers), medians"
         );
         assert!(totals < 5.0, "{totals}");
         assert!(heads < 5.0, "{heads}");

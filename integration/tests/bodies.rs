@@ -50,9 +50,11 @@ for line in sys.stdin:
     body = json.loads(base64.b64decode(row["body"]))
     path = row["path"]
     seen = {"model": body.get("model") or None}
-    if path != "/v1/embeddings":
-        stream = body.get("stream")
-        seen["stream"] = False if stream is None else lax_bool(stream)
+    if path == "/v1/embeddings":
+        print(json.dumps(seen), flush=True)
+        continue
+    stream = body.get("stream")
+    seen["stream"] = False if stream is None else lax_bool(stream)
     chat = path == "/v1/chat/completions" or (path == "/invocations" and body.get("messages"))
     names = ["max_output_tokens"] if path == "/v1/responses" else ["max_tokens"]
     if chat:

@@ -65,7 +65,11 @@ async fn fifty_waiting_requests_are_answered_and_the_new_limits_hold() -> Result
 #[tokio::test]
 async fn waiters_of_a_tier_or_model_that_is_gone_are_still_answered() -> Result<()> {
     for workers in WORKERS {
-        let upstream = Upstream::start(|_| Script::after(Duration::from_millis(150))).await?;
+        // The first of each model holds its permit until long after the push.
+        let upstream = Upstream::start(|seen| {
+            Script::after(Duration::from_millis(if seen.order < 2 { 1500 } else { 20 }))
+        })
+        .await?;
         let tiers = json!([
             {"name": "high", "weight": 4, "queue": common::patient()},
             {"name": "low", "weight": 1, "queue": common::patient()},

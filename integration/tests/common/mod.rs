@@ -122,6 +122,14 @@ pub fn outcome(stats: &Stats, outcome: &str) -> u64 {
     stats.sum("slogate_requests", &[("outcome", outcome)])
 }
 
+/// Waits until so many requests ended so. Counters reach the page with the filter's next tick.
+pub async fn counted(gate: &Gate, outcome: &str, requests: u64) -> Result<()> {
+    let what = format!("{requests} requests ended in {outcome}");
+    let found = |stats: &Stats| self::outcome(stats, outcome) == requests;
+    gate.wait_for_stats(&what, PATIENCE, found).await?;
+    Ok(())
+}
+
 /// Rows `| status | code |` of the table of refusals in the README, and the headers it names.
 struct Documented {
     refusals: BTreeSet<(u16, String)>,
