@@ -125,8 +125,8 @@ impl HttpContext for Stream {
         head.key = bearer.or(x_api_key).or(api_key);
         let stream = self.stream();
         let begun = self.ask(|gate| {
-            let now = gate.now();
-            let begun = gate.engine.begin(stream, &head, now);
+            let clock = gate.clock();
+            let begun = gate.engine.begin(stream, &head, || clock.now());
             if begun == Begin::Hold && !gate.body_seen {
                 gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
             }

@@ -103,7 +103,10 @@ impl Gate {
     fn begin(&mut self, head: &Head<'_>) -> (StreamId, Begin) {
         self.next += 1;
         let stream = StreamId(self.next);
-        (stream, self.engine.begin(stream, head, self.moment()))
+        (stream, {
+            let now = self.moment();
+            self.engine.begin(stream, head, || now)
+        })
     }
 
     fn decide(&mut self, stream: StreamId, body: &[u8]) -> Verdict {
@@ -734,6 +737,10 @@ fn gauges_show_all_instances() {
     assert_eq!(host.gauge(StatId::QueueDepth(0, 0)), Some(1));
     assert_eq!(host.gauge(StatId::QueueDepth(1, 0)), Some(0));
     assert_eq!(host.gauge(StatId::QueueCapacity(0, 0)), Some(4));
+    // Who begins to wait calls in what others may have to spare.
+    assert_eq!(host.mail(), [(host.slots()[0], PoolId::of("big"))]);
+    let now = gates[0].moment();
+    gates[0].engine.woken(&[PoolId::of("big")], now, &mut host.clone());
     gates[0].end(first, Ending::ClientLeft);
     assert_eq!(host.mail(), [(host.slots()[1], PoolId::of("big"))]);
     let now = gates[1].moment();
@@ -742,6 +749,7 @@ fn gauges_show_all_instances() {
     for stream in [second, third] {
         gates[1].end(stream, Ending::ClientLeft);
     }
+    gates[1].tick();
     idle.pass(REFRESH);
     idle.tick();
     assert_eq!(host.gauge(StatId::InFlight(0)), Some(0));
