@@ -65,7 +65,7 @@ pub fn rfc3339(out: &mut String, wall: Nanos) {
 /// times in a log line.
 fn digits(out: &mut String, number: u64, places: u32) {
     for place in (0..places).rev() {
-        let digit = number / 10_u64.pow(place) % 10;
+        let digit = number.checked_div(10_u64.saturating_pow(place)).unwrap_or(0) % 10;
         out.push(char::from_digit(u32::try_from(digit).unwrap_or(0), 10).unwrap_or('0'));
     }
 }
