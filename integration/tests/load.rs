@@ -22,16 +22,11 @@ fn twenty_per_second() -> SimConfig {
 }
 
 fn entry(name: &str, fields: &str) -> MixEntry {
-    format!("name={name},output=20,prompt=10-20,{fields}")
-        .parse()
-        .unwrap()
+    format!("name={name},output=20,prompt=10-20,{fields}").parse().unwrap()
 }
 
 fn open(rate: f64, millis: u64) -> Mode {
-    Mode::Open(Arrivals::Constant {
-        rate,
-        duration: Duration::from_millis(millis),
-    })
+    Mode::Open(Arrivals::Constant { rate, duration: Duration::from_millis(millis) })
 }
 
 fn assert_counts_add_up(section: &Section) {
@@ -69,11 +64,7 @@ async fn above_capacity_latency_grows_with_the_schedule_and_no_request_is_left_o
     // A clock that rounded to milliseconds would show in the median.
     assert!(report.all.send_lag.p50 < 5.0, "{:?}", report.all.send_lag);
     assert_eq!(report.all.wait_unknown, 0);
-    assert!(
-        (0.4..0.9).contains(&report.all.waited_over_share),
-        "{:?}",
-        report.all
-    );
+    assert!((0.4..0.9).contains(&report.all.waited_over_share), "{:?}", report.all);
     assert_eq!(sim.stats().served, 80);
 }
 
@@ -100,10 +91,7 @@ async fn each_kind_of_request_is_counted_by_itself_and_refusals_by_reason() {
     for name in ["whole", "stream"] {
         let section = report.entry(name).unwrap();
         assert_counts_add_up(section);
-        assert!(
-            section.ok > 0 && section.refused["engine_503"] > 0,
-            "{section:#?}"
-        );
+        assert!(section.ok > 0 && section.refused["engine_503"] > 0, "{section:#?}");
         assert_eq!(section.output_tokens, section.ok * 20);
     }
     assert!(report.entry("stream").unwrap().first_token.count > 0);
@@ -115,16 +103,8 @@ async fn each_kind_of_request_is_counted_by_itself_and_refusals_by_reason() {
 
 #[tokio::test]
 async fn a_closed_loop_keeps_its_clients_busy_and_never_more() {
-    let sim = Sim::start(SimConfig {
-        max_num_seqs: 8,
-        ..twenty_per_second()
-    })
-    .unwrap();
-    let mode = Mode::Closed {
-        clients: 4,
-        requests: 40,
-        duration: None,
-    };
+    let sim = Sim::start(SimConfig { max_num_seqs: 8, ..twenty_per_second() }).unwrap();
+    let mode = Mode::Closed { clients: 4, requests: 40, duration: None };
     let config = LoadConfig {
         keep_records: true,
         ..LoadConfig::new(&sim.url(), mode, vec![entry("a", "")])
@@ -133,43 +113,21 @@ async fn a_closed_loop_keeps_its_clients_busy_and_never_more() {
     assert_eq!((report.all.sent, report.all.ok), (40, 40));
     assert_eq!(sim.stats().peak_in_flight, 4);
     for client in 0..4 {
-        let own = report
-            .records
-            .iter()
-            .filter(|record| record.client == Some(client))
-            .count();
+        let own = report.records.iter().filter(|record| record.client == Some(client)).count();
         assert!((8..=12).contains(&own), "{own}");
     }
-    assert!(
-        report.connections <= 8,
-        "idle connections are used again: {}",
-        report.connections
-    );
+    assert!(report.connections <= 8, "idle connections are used again: {}", report.connections);
 }
 
 #[tokio::test]
 async fn clients_of_an_entry_send_that_entry_alone() {
-    let sim = Sim::start(SimConfig {
-        max_num_seqs: 8,
-        ..twenty_per_second()
-    })
-    .unwrap();
-    let mode = Mode::Closed {
-        clients: 1,
-        requests: 30,
-        duration: None,
-    };
+    let sim = Sim::start(SimConfig { max_num_seqs: 8, ..twenty_per_second() }).unwrap();
+    let mode = Mode::Closed { clients: 1, requests: 30, duration: None };
     let mix = vec![entry("one", "clients=1"), entry("three", "clients=3")];
-    let config = LoadConfig {
-        keep_records: true,
-        ..LoadConfig::new(&sim.url(), mode, mix)
-    };
+    let config = LoadConfig { keep_records: true, ..LoadConfig::new(&sim.url(), mode, mix) };
     let report = run(config).await.unwrap();
     assert!(
-        report
-            .records
-            .iter()
-            .all(|record| (record.entry == "one") == (record.client == Some(0)))
+        report.records.iter().all(|record| (record.entry == "one") == (record.client == Some(0)))
     );
     assert_eq!(sim.stats().peak_in_flight, 4);
 }
@@ -177,55 +135,29 @@ async fn clients_of_an_entry_send_that_entry_alone() {
 #[tokio::test]
 async fn a_trace_gives_times_and_lengths() {
     let sim = Sim::start(SimConfig::default()).unwrap();
-    let point = |millis, prompt, output| TracePoint {
-        at: Duration::from_millis(millis),
-        prompt,
-        output,
-    };
+    let point =
+        |millis, prompt, output| TracePoint { at: Duration::from_millis(millis), prompt, output };
     let points = vec![point(0, 100, 5), point(100, 200, 7), point(200, 50, 3)];
     let config = LoadConfig {
         unit: TextUnit::Byte,
-        ..LoadConfig::new(
-            &sim.url(),
-            Mode::Open(Arrivals::Trace(points)),
-            vec![entry("a", "")],
-        )
+        ..LoadConfig::new(&sim.url(), Mode::Open(Arrivals::Trace(points)), vec![entry("a", "")])
     };
     let report = run(config).await.unwrap();
     assert_eq!((report.all.ok, report.all.output_tokens), (3, 15));
     // The template adds "user: ", a line end and "assistant: ".
-    let prompts: Vec<_> = sim
-        .log()
-        .iter()
-        .map(|entry| entry.prompt_tokens - 18)
-        .collect();
+    let prompts: Vec<_> = sim.log().iter().map(|entry| entry.prompt_tokens - 18).collect();
     assert_eq!(prompts, [100, 200, 50]);
 }
 
 #[tokio::test]
 async fn broken_answers_and_late_ones_are_failures_by_name() {
     let sim = Sim::start(SimConfig::default()).unwrap();
-    sim.fault(&Fault::Reset {
-        count: 1,
-        after_tokens: 2,
-    });
-    sim.fault(&Fault::Error {
-        count: 1,
-        after_tokens: 2,
-    });
-    sim.fault(&Fault::Status {
-        count: 1,
-        status: 429,
-    });
-    let mode = |requests| Mode::Closed {
-        clients: 1,
-        requests,
-        duration: None,
-    };
+    sim.fault(&Fault::Reset { count: 1, after_tokens: 2 });
+    sim.fault(&Fault::Error { count: 1, after_tokens: 2 });
+    sim.fault(&Fault::Status { count: 1, status: 429 });
+    let mode = |requests| Mode::Closed { clients: 1, requests, duration: None };
     let mix = || vec![entry("a", "stream=true")];
-    let report = run(LoadConfig::new(&sim.url(), mode(4), mix()))
-        .await
-        .unwrap();
+    let report = run(LoadConfig::new(&sim.url(), mode(4), mix())).await.unwrap();
     assert_eq!(report.all.failed["cut_off"], 1);
     assert_eq!(report.all.failed["stream_error"], 1);
     assert_eq!(report.all.refused["engine_429"], 1);
@@ -252,10 +184,7 @@ async fn a_run_that_is_stopped_reports_what_is_in_flight_as_unfinished() {
     }
     stop.send(true).unwrap();
     let report = running.await.unwrap().unwrap();
-    assert!(
-        report.interrupted && report.all.unfinished >= 10,
-        "{report:#?}"
-    );
+    assert!(report.interrupted && report.all.unfinished >= 10, "{report:#?}");
     assert_counts_add_up(&report.all);
 }
 
@@ -300,22 +229,14 @@ mod gateway {
     fn answer(
         request: &Request<Incoming>,
     ) -> Response<impl Body<Data = Bytes, Error = Infallible> + use<>> {
-        let tier = request
-            .headers()
-            .get("x-slogate-tier")
-            .map(HeaderValue::as_bytes);
-        let key = request
-            .headers()
-            .get("authorization")
-            .map(HeaderValue::as_bytes);
+        let tier = request.headers().get("x-slogate-tier").map(HeaderValue::as_bytes);
+        let key = request.headers().get("authorization").map(HeaderValue::as_bytes);
         assert_eq!(key, Some(b"Bearer sk-a".as_slice()));
         let data = |text: &'static str| Ok(Frame::data(Bytes::from_static(text.as_bytes())));
         let refused = tier == Some(b"economy".as_slice());
         let silent = tier == Some(b"silent".as_slice());
         let frames = if silent {
-            vec![data(
-                "data: {\"metrics\":{\"queue_time_ms\":2.5}}\n\ndata: [DONE]\n\n",
-            )]
+            vec![data("data: {\"metrics\":{\"queue_time_ms\":2.5}}\n\ndata: [DONE]\n\n")]
         } else if refused {
             vec![data(r#"{"error":{"code":"queue_full"}}"#)]
         } else {
@@ -351,11 +272,7 @@ async fn the_gateways_times_and_reasons_are_read_from_headers_and_trailers() {
         entry("refused", "key=sk-a,tier=economy,clients=1"),
         entry("silent", "key=sk-a,tier=silent,stream=true,clients=1"),
     ];
-    let mode = Mode::Closed {
-        clients: 2,
-        requests: 30,
-        duration: None,
-    };
+    let mode = Mode::Closed { clients: 2, requests: 30, duration: None };
     let config = LoadConfig {
         protocol: Protocol::H2 { streams: 8 },
         ..LoadConfig::new(&format!("http://{address}"), mode, mix)
@@ -370,24 +287,13 @@ async fn the_gateways_times_and_reasons_are_read_from_headers_and_trailers() {
     close(ok.exec.p50, 100.0);
     let refused = report.entry("refused").unwrap();
     assert_eq!(refused.refused["queue_full"], refused.sent);
-    assert_eq!(
-        refused.waited_over, refused.sent,
-        "refused after 800 ms is a wait over 700 ms"
-    );
+    assert_eq!(refused.waited_over, refused.sent, "refused after 800 ms is a wait over 700 ms");
     let silent = report.entry("silent").unwrap();
-    assert_eq!(
-        silent.wait_unknown, silent.sent,
-        "half a wait is not a wait"
-    );
+    assert_eq!(silent.wait_unknown, silent.sent, "half a wait is not a wait");
     // All may open one before any is open.
     assert!(report.connections <= 3, "{}", report.connections);
     let json = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), report);
     assert!(!json.contains("sk-a"), "keys stay out of reports");
-    assert!(
-        report
-            .records
-            .iter()
-            .all(|record| record.ended != Ended::Ok)
-    );
+    assert!(report.records.iter().all(|record| record.ended != Ended::Ok));
 }

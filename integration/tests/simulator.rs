@@ -14,10 +14,7 @@ use slogate_integration::sim::{Fault, Scheduling, Sim, SimConfig};
 
 /// One sequence at a time, so that everything else queues.
 fn one_at_a_time() -> SimConfig {
-    SimConfig {
-        max_num_seqs: 1,
-        ..SimConfig::default()
-    }
+    SimConfig { max_num_seqs: 1, ..SimConfig::default() }
 }
 
 /// Sends chats one after the other, each when the one before has been taken.
@@ -42,20 +39,11 @@ fn headers_of_a_stream_leave_before_it_queues_and_data_come_with_the_first_token
         let n = one.socket.peek(&mut head).unwrap();
         let head = String::from_utf8_lossy(&head[..n]).to_ascii_lowercase();
         assert!(head.starts_with("http/1.1 200 ok\r\n"), "{head}");
-        assert!(
-            head.ends_with("\r\n\r\n") && !head.contains("data:"),
-            "{head}"
-        );
-        assert!(
-            head.contains("content-type: text/event-stream; charset=utf-8"),
-            "{head}"
-        );
+        assert!(head.ends_with("\r\n\r\n") && !head.contains("data:"), "{head}");
+        assert!(head.contains("content-type: text/event-stream; charset=utf-8"), "{head}");
         assert!(head.contains("transfer-encoding: chunked"), "{head}");
     }
-    let readers: Vec<_> = sent
-        .into_iter()
-        .map(client::Sent::read_in_background)
-        .collect();
+    let readers: Vec<_> = sent.into_iter().map(client::Sent::read_in_background).collect();
     sim.fault(&Fault::None);
     for reader in readers {
         let answer = reader.join().unwrap();
@@ -77,16 +65,10 @@ fn headers_of_other_answers_come_with_the_end_and_in_order() {
     let sent = chats_in_order(&sim, &["a", "b", "c"], 40, "");
     for one in &sent {
         one.socket.set_nonblocking(true).unwrap();
-        assert!(
-            one.socket.peek(&mut [0]).is_err(),
-            "something came before the end"
-        );
+        assert!(one.socket.peek(&mut [0]).is_err(), "something came before the end");
         one.socket.set_nonblocking(false).unwrap();
     }
-    let readers: Vec<_> = sent
-        .into_iter()
-        .map(client::Sent::read_in_background)
-        .collect();
+    let readers: Vec<_> = sent.into_iter().map(client::Sent::read_in_background).collect();
     sim.fault(&Fault::None);
     for reader in readers {
         let answer = reader.join().unwrap();
@@ -103,27 +85,16 @@ fn headers_of_other_answers_come_with_the_end_and_in_order() {
 
 #[test]
 fn lower_priorities_are_served_sooner_and_ties_by_arrival() {
-    let sim = Sim::start(SimConfig {
-        scheduling: Scheduling::Priority,
-        ..one_at_a_time()
-    })
-    .unwrap();
+    let sim =
+        Sim::start(SimConfig { scheduling: Scheduling::Priority, ..one_at_a_time() }).unwrap();
     sim.fault(&Fault::Hang { for_ms: None });
     let mut sent = chats_in_order(&sim, &["first"], 5, "");
     // The first one runs before the others come, and is not pre-empted.
-    sim.fault(&Fault::Slow {
-        factor: 400.0,
-        for_ms: None,
-    });
+    sim.fault(&Fault::Slow { factor: 400.0, for_ms: None });
     sim.fault(&Fault::Hang { for_ms: Some(0) });
     until("the first one runs", || sim.stats().running == 1);
     for (id, priority) in [("A", 10), ("B", 10), ("C", 0), ("D", -5)] {
-        sent.extend(chats_in_order(
-            &sim,
-            &[id],
-            5,
-            &format!(r#","priority":{priority}"#),
-        ));
+        sent.extend(chats_in_order(&sim, &[id], 5, &format!(r#","priority":{priority}"#)));
     }
     sim.fault(&Fault::None);
     for one in sent {
@@ -160,13 +131,8 @@ fn a_client_that_leaves_frees_its_place_whether_it_ran_or_waited() {
         until("the running one is gone", || sim.stats().in_flight == 0);
         assert_eq!((sim.stats().aborted, sim.stats().served), (2, 0));
         let page = get(&sim, "/metrics").body;
-        let aborts = page
-            .lines()
-            .find(|line| line.contains(r#"finished_reason="abort""#));
-        assert!(
-            aborts.is_some_and(|line| line.ends_with(" 0.0")),
-            "{aborts:?}"
-        );
+        let aborts = page.lines().find(|line| line.contains(r#"finished_reason="abort""#));
+        assert!(aborts.is_some_and(|line| line.ends_with(" 0.0")), "{aborts:?}");
     }
 }
 
@@ -180,10 +146,7 @@ fn a_half_closed_connection_gets_no_answer() {
 
 #[test]
 fn queue_caps_refuse_with_503_before_a_stream_begins() {
-    let config = SimConfig {
-        max_num_queued_reqs: Some(3),
-        ..one_at_a_time()
-    };
+    let config = SimConfig { max_num_queued_reqs: Some(3), ..one_at_a_time() };
     let sim = Sim::start(config).unwrap();
     sim.fault(&Fault::Hang { for_ms: None });
     let too_many = chat(&sim, "n", 5, r#","n":4"#).read();
@@ -210,10 +173,7 @@ fn queue_caps_refuse_with_503_before_a_stream_begins() {
 
 #[test]
 fn the_token_cap_counts_prompt_tokens_that_are_not_yet_read() {
-    let config = SimConfig {
-        max_num_queued_tokens: Some(60),
-        ..one_at_a_time()
-    };
+    let config = SimConfig { max_num_queued_tokens: Some(60), ..one_at_a_time() };
     let sim = Sim::start(config).unwrap();
     sim.fault(&Fault::Hang { for_ms: None });
     // "user: hello\nassistant: " is 23 tokens.
@@ -228,18 +188,11 @@ fn the_token_cap_counts_prompt_tokens_that_are_not_yet_read() {
 
 #[test]
 fn an_idle_connection_is_closed_after_its_time_and_not_before() {
-    let config = SimConfig {
-        keep_alive: Duration::from_millis(300),
-        ..SimConfig::default()
-    };
+    let config = SimConfig { keep_alive: Duration::from_millis(300), ..SimConfig::default() };
     let sim = Sim::start(config).unwrap();
     let answer = send_raw(&sim, b"GET /health HTTP/1.1\r\nhost: sim\r\n\r\n").read();
     assert_eq!(answer.status, 200);
-    assert!(
-        answer.end_at >= Duration::from_millis(300),
-        "{:?}",
-        answer.end_at
-    );
+    assert!(answer.end_at >= Duration::from_millis(300), "{:?}", answer.end_at);
 }
 
 #[test]
@@ -251,64 +204,28 @@ fn a_http2_preface_is_refused_with_400() {
 
 #[test]
 fn a_long_prompt_takes_longer_and_slows_the_others_in_its_batch() {
-    let config = SimConfig {
-        prefill_per_token: Duration::from_micros(100),
-        ..SimConfig::default()
-    };
+    let config =
+        SimConfig { prefill_per_token: Duration::from_micros(100), ..SimConfig::default() };
     let sim = Sim::start(config).unwrap();
     let running = chat(&sim, "short", 60, "").read_in_background();
     until("it runs", || sim.stats().running == 1);
     let prompt = "x".repeat(5_000);
     let body = format!(r#"{{"prompt":"{prompt}","max_tokens":1}}"#);
-    let long = send(
-        &sim,
-        "/v1/completions",
-        &["x-request-id: long"],
-        body.as_bytes(),
-    )
-    .read();
-    assert!(
-        long.end_at >= Duration::from_millis(500),
-        "{:?}",
-        long.end_at
-    );
+    let long = send(&sim, "/v1/completions", &["x-request-id: long"], body.as_bytes()).read();
+    assert!(long.end_at >= Duration::from_millis(500), "{:?}", long.end_at);
     let short = running.join().unwrap();
-    assert!(
-        short.end_at >= Duration::from_millis(500),
-        "{:?}",
-        short.end_at
-    );
+    assert!(short.end_at >= Duration::from_millis(500), "{:?}", short.end_at);
 }
 
 #[test]
 fn every_series_that_readers_use_is_on_the_metrics_page() {
     let sim = Sim::start(SimConfig::default()).unwrap();
-    assert_eq!(
-        post(
-            &sim,
-            "/v1/completions",
-            r#"{"prompt":"hello","max_tokens":4}"#
-        )
-        .status,
-        200
-    );
+    assert_eq!(post(&sim, "/v1/completions", r#"{"prompt":"hello","max_tokens":4}"#).status, 200);
     let answer = get(&sim, "/metrics");
-    assert_eq!(
-        answer.header("content-type"),
-        Some("text/plain; version=1.0.0; charset=utf-8")
-    );
+    assert_eq!(answer.header("content-type"), Some("text/plain; version=1.0.0; charset=utf-8"));
     let labels = r#"engine="0",model_name="tiny""#;
-    for gauge in [
-        "num_requests_running",
-        "num_requests_waiting",
-        "kv_cache_usage_perc",
-    ] {
-        assert!(
-            answer
-                .body
-                .contains(&format!("vllm:{gauge}{{{labels}}} 0.0")),
-            "{gauge}"
-        );
+    for gauge in ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"] {
+        assert!(answer.body.contains(&format!("vllm:{gauge}{{{labels}}} 0.0")), "{gauge}");
     }
     for reason in ["capacity", "deferred"] {
         let line =
@@ -347,18 +264,8 @@ fn every_series_that_readers_use_is_on_the_metrics_page() {
             let line = format!("vllm:{name}_bucket{{{labels},le=\"{bound}\"}}");
             assert!(answer.body.contains(&line), "{line}");
         }
-        assert!(
-            answer
-                .body
-                .contains(&format!("vllm:{name}_created{{{labels}}}")),
-            "{name}"
-        );
-        assert!(
-            answer
-                .body
-                .contains(&format!("# TYPE vllm:{name} histogram")),
-            "{name}"
-        );
+        assert!(answer.body.contains(&format!("vllm:{name}_created{{{labels}}}")), "{name}");
+        assert!(answer.body.contains(&format!("# TYPE vllm:{name} histogram")), "{name}");
     }
     assert!(answer.body.contains("vllm:cache_config_info{"));
 }
@@ -366,20 +273,11 @@ fn every_series_that_readers_use_is_on_the_metrics_page() {
 #[test]
 fn a_fixed_time_is_kept_whatever_the_lengths_and_the_company() {
     let time = Duration::from_millis(100);
-    let config = SimConfig {
-        max_num_seqs: 2,
-        fixed_service: Some(time),
-        ..SimConfig::default()
-    };
+    let config = SimConfig { max_num_seqs: 2, fixed_service: Some(time), ..SimConfig::default() };
     let sim = Sim::start(config).unwrap();
     let more = ["", r#","stream":true"#];
-    let sent: Vec<_> = (0..4)
-        .map(|n| chat(&sim, "a", 1 + n * 40, more[n % 2]))
-        .collect();
-    let readers: Vec<_> = sent
-        .into_iter()
-        .map(client::Sent::read_in_background)
-        .collect();
+    let sent: Vec<_> = (0..4).map(|n| chat(&sim, "a", 1 + n * 40, more[n % 2])).collect();
+    let readers: Vec<_> = sent.into_iter().map(client::Sent::read_in_background).collect();
     for reader in readers {
         assert_eq!(reader.join().unwrap().status, 200);
     }

@@ -52,10 +52,7 @@ enum Command {
     },
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a switch on the command line"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch on the command line")]
 #[derive(Debug, Args)]
 struct RunArgs {
     /// Server to send to, such as `http://127.0.0.1:10000`
@@ -153,9 +150,7 @@ enum Unit {
 
 /// Reads `700ms`, `2s`, `1.5s` or `2m`.
 fn time(text: &str) -> Result<Duration, String> {
-    let split = text
-        .find(|c: char| c.is_ascii_alphabetic())
-        .unwrap_or(text.len());
+    let split = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
     let scale = match unit {
         "ms" => 1e-3,
@@ -163,10 +158,7 @@ fn time(text: &str) -> Result<Duration, String> {
         "m" => 60.0,
         _ => return Err("a time needs a unit: ms, s or m".into()),
     };
-    let number: f64 = number
-        .trim()
-        .parse()
-        .map_err(|_| format!("`{number}` is not a number"))?;
+    let number: f64 = number.trim().parse().map_err(|_| format!("`{number}` is not a number"))?;
     match Duration::try_from_secs_f64(number * scale) {
         Ok(time) if time <= Duration::from_secs(7 * 24 * 3600) => Ok(time),
         _ => Err("a time is from 0 to a week".into()),
@@ -184,13 +176,8 @@ impl RunArgs {
         if mix.is_empty() {
             mix.push(MixEntry::named("chat"));
         }
-        let protocol = if self.h2 {
-            Protocol::H2 {
-                streams: self.h2_streams,
-            }
-        } else {
-            Protocol::Http1
-        };
+        let protocol =
+            if self.h2 { Protocol::H2 { streams: self.h2_streams } } else { Protocol::Http1 };
         Ok(LoadConfig {
             path: self.path.clone(),
             protocol,
@@ -230,10 +217,7 @@ impl RunArgs {
                 duration: self.duration,
             });
         }
-        let rate = self
-            .mode
-            .rate
-            .context("one of --rate, --trace and --clients is needed")?;
+        let rate = self.mode.rate.context("one of --rate, --trace and --clients is needed")?;
         let duration = self.duration.unwrap_or(Duration::from_secs(10));
         Ok(Mode::Open(if self.even {
             Arrivals::Constant { rate, duration }
@@ -271,10 +255,7 @@ fn print_comparison(left: &Path, right: &Path, labels: &[String]) -> anyhow::Res
 
 fn measure(args: &RunArgs) -> anyhow::Result<()> {
     let config = args.config()?;
-    let to_stdout = args
-        .json
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() == "-");
+    let to_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if let Some(path) = args.json.as_ref().filter(|_| !to_stdout) {
         // A path that cannot be written is better known before the run.
         std::fs::write(path, "").with_context(|| format!("cannot write {}", path.display()))?;
@@ -293,10 +274,7 @@ fn measure(args: &RunArgs) -> anyhow::Result<()> {
         });
         run_until(config, stopped).await
     })?;
-    let to_stdout = args
-        .json
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() == "-");
+    let to_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if !to_stdout {
         print!("{}", table(&report));
     }

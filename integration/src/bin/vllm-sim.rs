@@ -143,10 +143,7 @@ impl Args {
             prefill_per_token: seconds("prefill-us", self.prefill_us, 1e-6)?,
             decode_per_token: seconds("decode-ms", self.decode_ms, 1e-3)?,
             decode_per_extra_seq: seconds("decode-growth-ms", self.decode_growth_ms, 1e-3)?,
-            fixed_service: self
-                .fixed_ms
-                .map(|ms| seconds("fixed-ms", ms, 1e-3))
-                .transpose()?,
+            fixed_service: self.fixed_ms.map(|ms| seconds("fixed-ms", ms, 1e-3)).transpose()?,
             output_tokens: self.output_tokens,
             counting: match self.tokens {
                 Unit::Byte => Counting::Byte,
@@ -184,9 +181,7 @@ fn run(args: &Args) -> anyhow::Result<()> {
     let sim = Sim::start(config)
         .with_context(|| format!("cannot listen on {listen} (is the port in use?)"))?;
     println!("vllm-sim listens on {}", sim.url());
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(until_stopped(&sim))?;
     let stats = sim.stats();
     eprintln!(

@@ -85,24 +85,15 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Client {
     /// Finds the target and tries one connection.
     pub(crate) async fn reach(target: &str, protocol: Protocol) -> anyhow::Result<Arc<Self>> {
-        let uri: Uri = target
-            .parse()
-            .with_context(|| format!("`{target}` is not a URL"))?;
+        let uri: Uri = target.parse().with_context(|| format!("`{target}` is not a URL"))?;
         if uri.scheme_str() != Some("http") {
             bail!("`{target}`: only http:// targets are supported");
         }
-        let authority = uri
-            .authority()
-            .with_context(|| format!("`{target}` has no host"))?;
-        let host = authority
-            .host()
-            .trim_start_matches('[')
-            .trim_end_matches(']');
+        let authority = uri.authority().with_context(|| format!("`{target}` has no host"))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']');
         let found = tokio::net::lookup_host((host, authority.port_u16().unwrap_or(80))).await;
         let mut found = found.with_context(|| format!("cannot find the host of {target}"))?;
-        let address = found
-            .next()
-            .with_context(|| format!("{host} has no address"))?;
+        let address = found.next().with_context(|| format!("{host} has no address"))?;
         TcpStream::connect(address)
             .await
             .with_context(|| format!("cannot connect to {target} ({address})"))?;
@@ -192,9 +183,7 @@ impl Client {
     }
 
     async fn connect(&self) -> Result<TokioIo<TcpStream>, Broken> {
-        let socket = TcpStream::connect(self.address)
-            .await
-            .map_err(|_| Broken::Connect)?;
+        let socket = TcpStream::connect(self.address).await.map_err(|_| Broken::Connect)?;
         let _ = socket.set_nodelay(true);
         self.opened.fetch_add(1, Ordering::Relaxed);
         Ok(TokioIo::new(socket))
@@ -209,10 +198,7 @@ impl Client {
             Some(shared) => shared,
             None => self.open2().await?,
         };
-        let response = sender
-            .send_request(request)
-            .await
-            .map_err(|_| Broken::Closed)?;
+        let response = sender.send_request(request).await.map_err(|_| Broken::Closed)?;
         Ok((response, Lease::Stream(count)))
     }
 
@@ -234,10 +220,7 @@ impl Client {
         tokio::spawn(connection);
         let streams = Arc::new(AtomicUsize::new(1));
         let count = StreamCount(Arc::clone(&streams));
-        let one = Shared2 {
-            sender: sender.clone(),
-            streams,
-        };
+        let one = Shared2 { sender: sender.clone(), streams };
         locked(&self.shared).push(one);
         Ok((sender, count))
     }

@@ -143,10 +143,7 @@ impl Exchange {
             .post(&self.path)
             .header("content-type", "application/json")
             .header("te", "trailers")
-            .header(
-                "x-request-id",
-                format!("load-{}-{}", self.seed, prepared.number),
-            );
+            .header("x-request-id", format!("load-{}-{}", self.seed, prepared.number));
         if let Some(key) = &kind.key {
             let mut value = HeaderValue::from_str(&format!("Bearer {key}"))?;
             value.set_sensitive(true);
@@ -171,11 +168,7 @@ impl Exchange {
         let (response, lease) = match self.client.send(request).await {
             Ok(answer) => answer,
             Err(broken) => {
-                let what = if broken == Broken::Connect {
-                    "connect"
-                } else {
-                    "connection_closed"
-                };
+                let what = if broken == Broken::Connect { "connect" } else { "connection_closed" };
                 record.ended = Ended::Failed(what.into());
                 return None;
             }
@@ -185,10 +178,7 @@ impl Exchange {
         record.timing(response.headers());
         let is_stream = header(response.headers(), "content-type")
             .is_some_and(|media| media.starts_with("text/event-stream"));
-        let mut reader = Reader {
-            is_stream,
-            ..Reader::default()
-        };
+        let mut reader = Reader { is_stream, ..Reader::default() };
         let whole = reader.read(response, due, record).await;
         record.ended = match (whole, record.status) {
             (false, _) => Ended::Failed("cut_off".into()),
@@ -213,9 +203,7 @@ impl Exchange {
 impl Record {
     /// Takes the gateway's times from headers or trailers.
     fn timing(&mut self, headers: &HeaderMap) {
-        self.behind_gateway |= headers
-            .keys()
-            .any(|name| name.as_str().starts_with("x-slogate-"));
+        self.behind_gateway |= headers.keys().any(|name| name.as_str().starts_with("x-slogate-"));
         let number = |name: &str| header(headers, name).and_then(|value| value.parse::<f64>().ok());
         let timing = header(headers, "server-timing").unwrap_or_default();
         let queue = number("x-slogate-queue-ms").or_else(|| duration_of(timing, "queue"));
@@ -235,10 +223,7 @@ fn ms(time: Duration) -> f64 {
 
 /// A short printable form of a code from outside.
 fn code(text: &str) -> String {
-    text.chars()
-        .filter(|c| !c.is_control())
-        .take(MAX_CODE)
-        .collect()
+    text.chars().filter(|c| !c.is_control()).take(MAX_CODE).collect()
 }
 
 /// The `dur` of a metric in a `server-timing` header, in milliseconds.
@@ -303,9 +288,7 @@ impl Reader {
             };
             let data = String::from_utf8_lossy(data);
             let data = data.trim();
-            record
-                .first_token_ms
-                .get_or_insert_with(|| ms(due.elapsed()));
+            record.first_token_ms.get_or_insert_with(|| ms(due.elapsed()));
             // The Messages and Responses APIs have an end of their own instead.
             let ends = data.contains("\"message_stop\"") || data.contains("\"response.completed\"");
             self.done |= data == "[DONE]" || ends;
@@ -320,16 +303,10 @@ impl Reader {
     }
 
     fn value(&mut self, value: &Value, record: &mut Record) {
-        let told = value
-            .pointer("/metrics/queue_time_ms")
-            .and_then(Value::as_f64);
+        let told = value.pointer("/metrics/queue_time_ms").and_then(Value::as_f64);
         record.engine_wait_ms = told.or(record.engine_wait_ms);
         let usage = value.get("usage");
-        let count = |name: &str| {
-            usage
-                .and_then(|usage| usage.get(name))
-                .and_then(Value::as_u64)
-        };
+        let count = |name: &str| usage.and_then(|usage| usage.get(name)).and_then(Value::as_u64);
         let tokens = count("completion_tokens").or_else(|| count("output_tokens"));
         record.output_tokens = tokens.or(record.output_tokens);
         self.error = match value.get("error") {

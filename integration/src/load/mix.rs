@@ -62,8 +62,7 @@ impl FromStr for Span {
         let (from, to) = text.split_once('-').unwrap_or((text, text));
         let number = |part: &str| {
             let part = part.trim();
-            part.parse()
-                .with_context(|| format!("`{part}` is not a number of tokens"))
+            part.parse().with_context(|| format!("`{part}` is not a number of tokens"))
         };
         Self::new(number(from)?, number(to)?)
     }
@@ -231,10 +230,7 @@ pub fn read_mix(path: &Path) -> anyhow::Result<Vec<MixEntry>> {
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {name}"))?;
     let entries: Vec<MixEntry> =
         serde_json::from_str(&text).with_context(|| format!("{name} is not a mix"))?;
-    entries
-        .iter()
-        .try_for_each(MixEntry::check)
-        .with_context(|| name.to_string())?;
+    entries.iter().try_for_each(MixEntry::check).with_context(|| name.to_string())?;
     if entries.is_empty() {
         bail!("{name}: the mix has no entries");
     }
@@ -256,10 +252,7 @@ mod tests {
                 "stream":true,"language":"code"}"#,
         )
         .unwrap();
-        assert_eq!(
-            serde_json::to_value(&flag).unwrap(),
-            serde_json::to_value(&json).unwrap()
-        );
+        assert_eq!(serde_json::to_value(&flag).unwrap(), serde_json::to_value(&json).unwrap());
     }
 
     #[test]
@@ -270,13 +263,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused_with_a_reason() {
-        for text in [
-            "",
-            "name=",
-            "share=0,name=a",
-            "name=a,prompt=9-1",
-            "name=a,colour=red",
-        ] {
+        for text in ["", "name=", "share=0,name=a", "name=a,prompt=9-1", "name=a,colour=red"] {
             assert!(text.parse::<MixEntry>().is_err(), "{text}");
         }
     }

@@ -113,11 +113,7 @@ impl Maker {
             body["stream"] = true.into();
             body["stream_options"] = json!({"include_usage": true});
         }
-        Prepared {
-            entry,
-            number,
-            body: body.to_string().into(),
-        }
+        Prepared { entry, number, body: body.to_string().into() }
     }
 
     fn draw(&self, rng: &mut impl Rng) -> usize {
@@ -139,34 +135,19 @@ mod tests {
 
     #[test]
     fn poisson_arrivals_have_their_rate_and_are_the_same_for_a_seed() {
-        let arrivals = Arrivals::Poisson {
-            rate: 100.0,
-            duration: Duration::from_secs(100),
-        };
+        let arrivals = Arrivals::Poisson { rate: 100.0, duration: Duration::from_secs(100) };
         let times: Vec<_> = arrivals.times(3).map(|(at, _)| at).collect();
         assert!((9_600..10_400).contains(&times.len()), "{}", times.len());
         assert!(times.is_sorted());
-        assert_eq!(
-            times,
-            arrivals.times(3).map(|(at, _)| at).collect::<Vec<_>>()
-        );
+        assert_eq!(times, arrivals.times(3).map(|(at, _)| at).collect::<Vec<_>>());
     }
 
     #[test]
     fn shares_are_kept() {
-        let entry = |name: &str, share| MixEntry {
-            share,
-            ..MixEntry::named(name)
-        };
+        let entry = |name: &str, share| MixEntry { share, ..MixEntry::named(name) };
         let mix = vec![entry("a", 7.0), entry("b", 3.0)];
-        let maker = Maker {
-            mix,
-            seed: 1,
-            unit: TextUnit::Byte,
-        };
-        let first = (0..4000)
-            .filter(|n| maker.prepare(*n, None, None).entry == 0)
-            .count();
+        let maker = Maker { mix, seed: 1, unit: TextUnit::Byte };
+        let first = (0..4000).filter(|n| maker.prepare(*n, None, None).entry == 0).count();
         assert!((2700..2900).contains(&first), "{first}");
     }
 }

@@ -26,11 +26,7 @@ impl Progress {
             bar
         });
         let first = if on_terminal { ON_TERMINAL } else { ELSEWHERE };
-        Self {
-            bar,
-            shown,
-            next: Instant::now() + first,
-        }
+        Self { bar, shown, next: Instant::now() + first }
     }
 
     /// When there is something to tell again.

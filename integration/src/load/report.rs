@@ -239,11 +239,7 @@ impl Tally {
         let ended = counts.ok + counts.refused_total() + counts.failed_total();
         counts.unfinished = counts.sent.saturating_sub(ended);
         let per = |count: u64, whole: f64| {
-            if whole > 0.0 {
-                rounded(count as f64 / whole)
-            } else {
-                0.0
-            }
+            if whole > 0.0 { rounded(count as f64 / whole) } else { 0.0 }
         };
         counts.sent_per_s = per(counts.sent, due_s);
         counts.ok_per_s = per(counts.ok, elapsed_s);
@@ -291,12 +287,8 @@ impl Tallies {
     }
 
     pub(crate) fn ended(&mut self, record: Record) {
-        self.all
-            .record(&record, self.wait_over_ms, self.objective_ms);
-        let tally = self
-            .entries
-            .iter_mut()
-            .find(|tally| tally.counts.name == record.entry);
+        self.all.record(&record, self.wait_over_ms, self.objective_ms);
+        let tally = self.entries.iter_mut().find(|tally| tally.counts.name == record.entry);
         if let Some(tally) = tally {
             tally.record(&record, self.wait_over_ms, self.objective_ms);
         }

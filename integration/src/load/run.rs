@@ -58,22 +58,14 @@ pub async fn run_until(config: LoadConfig, stop: watch::Receiver<bool>) -> anyho
         seed: config.seed,
         start,
     });
-    let maker = Arc::new(Maker {
-        mix: config.mix.clone(),
-        seed: config.seed,
-        unit: config.unit,
-    });
+    let maker = Arc::new(Maker { mix: config.mix.clone(), seed: config.seed, unit: config.unit });
     let (teller, told) = mpsc::unbounded_channel();
     let collector = tokio::spawn(collect(told, tallies, Progress::new(config.progress)));
     let mut stopped = stop.clone();
     let loops = async {
         match &config.mode {
             Mode::Open(arrivals) => open(arrivals, &exchange, &maker, teller).await,
-            Mode::Closed {
-                clients,
-                requests,
-                duration,
-            } => {
+            Mode::Closed { clients, requests, duration } => {
                 let until = duration.map(|duration| start + duration);
                 closed(*clients, *requests, until, &exchange, &maker, teller).await;
             }
@@ -85,9 +77,7 @@ pub async fn run_until(config: LoadConfig, stop: watch::Receiver<bool>) -> anyho
         () = turned_true(&mut stopped) => true,
     };
     let tallies = collector.await?;
-    let elapsed_s = Instant::now()
-        .saturating_duration_since(start)
-        .as_secs_f64();
+    let elapsed_s = Instant::now().saturating_duration_since(start).as_secs_f64();
     let due_s = match &config.mode {
         Mode::Open(arrivals) => arrivals.duration().as_secs_f64().min(elapsed_s),
         Mode::Closed { .. } => elapsed_s,
@@ -116,12 +106,7 @@ fn check(config: &LoadConfig) -> anyhow::Result<()> {
         bail!("the mix has no entries");
     }
     for (at, entry) in config.mix.iter().enumerate() {
-        if config
-            .mix
-            .iter()
-            .take(at)
-            .any(|other| other.name == entry.name)
-        {
+        if config.mix.iter().take(at).any(|other| other.name == entry.name) {
             bail!("two mix entries are named `{}`", entry.name);
         }
     }
@@ -141,9 +126,7 @@ fn in_words(mode: &Mode) -> String {
         Mode::Open(Arrivals::Poisson { rate, .. }) => format!("Poisson arrivals, {rate} per s,"),
         Mode::Open(Arrivals::Constant { rate, .. }) => format!("even arrivals, {rate} per s,"),
         Mode::Open(Arrivals::Trace(points)) => format!("trace of {} requests", points.len()),
-        Mode::Closed {
-            clients, requests, ..
-        } => {
+        Mode::Closed { clients, requests, .. } => {
             format!("closed loop, {clients} clients, {requests} requests,")
         }
     }
@@ -179,10 +162,7 @@ async fn open(arrivals: &Arrivals, exchange: &Arc<Exchange>, maker: &Arc<Maker>,
         }
         let _ = finished.send(requests);
     };
-    if let Err(err) = std::thread::Builder::new()
-        .name("load-clock".into())
-        .spawn(clock)
-    {
+    if let Err(err) = std::thread::Builder::new().name("load-clock".into()).spawn(clock) {
         eprintln!("cannot start a thread: {err}");
     }
     if let Ok(mut requests) = all_sent.await {

@@ -6,10 +6,7 @@ use super::report::{Quantiles, Report, Section};
 
 /// A report as a table with a column for each mix entry.
 pub fn table(report: &Report) -> String {
-    let mut text = format!(
-        "{} to {}, {:.1} s",
-        report.load, report.target, report.elapsed_s
-    );
+    let mut text = format!("{} to {}, {:.1} s", report.load, report.target, report.elapsed_s);
     if report.interrupted {
         text.push_str(" (stopped before its end)");
     }
@@ -19,14 +16,8 @@ pub fn table(report: &Report) -> String {
     if several || sections.is_empty() {
         sections.push(&report.all);
     }
-    let names: Vec<&str> = sections
-        .iter()
-        .map(|section| section.name.as_str())
-        .collect();
-    let columns: Vec<_> = sections
-        .iter()
-        .map(|section| rows(section, report))
-        .collect();
+    let names: Vec<&str> = sections.iter().map(|section| section.name.as_str()).collect();
+    let columns: Vec<_> = sections.iter().map(|section| rows(section, report)).collect();
     grid(&mut text, &names, &columns);
     text
 }
@@ -60,11 +51,7 @@ fn grid(text: &mut String, names: &[&str], columns: &[Rows]) {
     }
     // Reasons of refusals stay under their sum, whichever column brought them.
     labels.sort_by_key(|label| rank(label));
-    let first = labels
-        .iter()
-        .map(|label| label.chars().count())
-        .max()
-        .unwrap_or(0);
+    let first = labels.iter().map(|label| label.chars().count()).max().unwrap_or(0);
     let cell = |rows: &Rows, label: &String| {
         let found = rows.iter().find(|(name, _)| name == label);
         found.map_or_else(|| "-".to_owned(), |(_, value)| value.clone())
@@ -93,21 +80,10 @@ fn grid(text: &mut String, names: &[&str], columns: &[Rows]) {
 
 /// Place of a row: those of the first list in its order, reasons behind their sum.
 fn rank(label: &str) -> usize {
-    let order = [
-        "sent",
-        "answered",
-        "refused",
-        "  refused: ",
-        "failed",
-        "  failed: ",
-        "unfinished",
-    ];
+    let order =
+        ["sent", "answered", "refused", "  refused: ", "failed", "  failed: ", "unfinished"];
     let at = |start: &&str| {
-        if start.ends_with(' ') {
-            label.starts_with(*start)
-        } else {
-            label == *start
-        }
+        if start.ends_with(' ') { label.starts_with(*start) } else { label == *start }
     };
     order.iter().position(at).unwrap_or(order.len())
 }
@@ -140,10 +116,7 @@ fn rows(section: &Section, report: &Report) -> Rows {
     if section.wait_unknown > 0 && section.wait_unknown < section.sent {
         row("wait unknown", section.wait_unknown.to_string());
     }
-    row(
-        &format!("answered within {} ms", report.objective_ms),
-        share(section.good_share),
-    );
+    row(&format!("answered within {} ms", report.objective_ms), share(section.good_share));
     row("goodput per s", format!("{:.1}", section.good_per_s));
     let mut times = |name: &str, all: &Quantiles| {
         if all.count > 0 {
@@ -164,11 +137,7 @@ fn rows(section: &Section, report: &Report) -> Rows {
 
 /// Whole milliseconds where a fraction says nothing.
 fn number(ms: f64) -> String {
-    if ms < 100.0 {
-        format!("{ms:.1}")
-    } else {
-        format!("{ms:.0}")
-    }
+    if ms < 100.0 { format!("{ms:.1}") } else { format!("{ms:.0}") }
 }
 
 #[cfg(test)]
@@ -176,11 +145,7 @@ mod tests {
     use super::*;
 
     fn report(refused: &str) -> Report {
-        let mut report = Report {
-            wait_over_ms: 700.0,
-            objective_ms: 400.0,
-            ..Report::default()
-        };
+        let mut report = Report { wait_over_ms: 700.0, objective_ms: 400.0, ..Report::default() };
         let section = |name: &str| Section {
             name: name.into(),
             sent: 10,
@@ -195,16 +160,8 @@ mod tests {
 
     #[test]
     fn a_comparison_has_both_columns_and_a_dash_where_one_lacks_a_row() {
-        let text = compare(
-            &report("queue_full"),
-            &report("queue_timeout"),
-            ["without", "with"],
-        );
-        let line = |start: &str| {
-            text.lines()
-                .find(|line| line.trim().starts_with(start))
-                .unwrap()
-        };
+        let text = compare(&report("queue_full"), &report("queue_timeout"), ["without", "with"]);
+        let line = |start: &str| text.lines().find(|line| line.trim().starts_with(start)).unwrap();
         let cells =
             |start: &str| -> Vec<_> { line(start).split_whitespace().skip(2).collect::<Vec<_>>() };
         assert_eq!(cells("refused: queue_full"), ["1", "-"]);

@@ -86,11 +86,7 @@ pub fn parse(lines: impl BufRead, options: &TraceOptions) -> anyhow::Result<Vec<
         if rows.len() == limit {
             break;
         }
-        let row = if line.starts_with('{') {
-            json_row(line)
-        } else {
-            csv_row(line)
-        };
+        let row = if line.starts_with('{') { json_row(line) } else { csv_row(line) };
         rows.push(row.with_context(|| format!("line {}", number + 1))?);
     }
     rows.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -116,10 +112,7 @@ fn csv_row(line: &str) -> anyhow::Result<(f64, usize, usize)> {
     let [time, prompt, output] = fields[..] else {
         bail!("not a request with TIMESTAMP,ContextTokens,GeneratedTokens");
     };
-    let count = |text: &str| {
-        text.parse()
-            .with_context(|| format!("`{text}` is not a token count"))
-    };
+    let count = |text: &str| text.parse().with_context(|| format!("`{text}` is not a token count"));
     Ok((seconds(time)?, count(prompt)?, count(output)?))
 }
 
@@ -145,11 +138,7 @@ fn seconds(text: &str) -> anyhow::Result<f64> {
 
 /// Days in the Gregorian calendar, counted in years that begin in March so that leap days end them.
 fn days_since_1970(year: i64, month: i64, day: i64) -> i64 {
-    let (year, month) = if month <= 2 {
-        (year - 1, month + 9)
-    } else {
-        (year, month - 3)
-    };
+    let (year, month) = if month <= 2 { (year - 1, month + 9) } else { (year, month - 3) };
     let leap_days = year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
     365 * year + leap_days + (153 * month + 2) / 5 + day - 719_469
 }
@@ -164,22 +153,10 @@ mod tests {
                    2023-11-30 23:59:59.5000000,374,44\n2023-12-01 00:00:01.5000000,396,109\n";
         let jsonl = "{\"timestamp\": 500, \"input_length\": 374, \"output_length\": 44, \"hash_ids\": [0]}\n\
                      {\"timestamp\": 2500, \"input_length\": 396, \"output_length\": 109}\n";
-        let options = TraceOptions {
-            speed: 4.0,
-            max_output: 100,
-            ..TraceOptions::default()
-        };
+        let options = TraceOptions { speed: 4.0, max_output: 100, ..TraceOptions::default() };
         let wanted = [
-            TracePoint {
-                at: Duration::ZERO,
-                prompt: 374,
-                output: 44,
-            },
-            TracePoint {
-                at: Duration::from_millis(500),
-                prompt: 396,
-                output: 100,
-            },
+            TracePoint { at: Duration::ZERO, prompt: 374, output: 44 },
+            TracePoint { at: Duration::from_millis(500), prompt: 396, output: 100 },
         ];
         for text in [csv, jsonl] {
             assert_eq!(parse(text.as_bytes(), &options).unwrap(), wanted);

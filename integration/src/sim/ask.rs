@@ -35,10 +35,7 @@ pub(crate) enum Api {
 }
 
 /// A valid request.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are the request's own flags"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "they are the request's own flags")]
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
     pub(crate) api: Api,
@@ -80,19 +77,13 @@ impl Ask {
         fields.check_model(config)?;
         fields.check_temperature()?;
         let cap = match api {
-            Api::Chat => fields
-                .int("max_completion_tokens")?
-                .or(fields.int("max_tokens")?),
+            Api::Chat => fields.int("max_completion_tokens")?.or(fields.int("max_tokens")?),
             Api::Responses => fields.int("max_output_tokens")?,
             _ => fields.int("max_tokens")?,
         };
         let cap = check_lengths(prompt_tokens, cap, config)?;
         let ignore_eos = fields.boolean("ignore_eos")?.unwrap_or(false);
-        let natural = if ignore_eos {
-            usize::MAX
-        } else {
-            config.output_tokens
-        };
+        let natural = if ignore_eos { usize::MAX } else { config.output_tokens };
         let output_tokens = match api {
             Api::Embeddings => 0,
             _ => cap.min(natural).max(1),
@@ -116,11 +107,7 @@ pub(crate) fn count_for_tokenize(body: &[u8], counting: Counting) -> Result<usiz
     let fields =
         lax::read(body, KNOWN).map_err(|err| ApiError::bad_body(&err.message, &err.param))?;
     let reader = Reader { fields: &fields };
-    let api = if fields.contains_key("messages") {
-        Api::Chat
-    } else {
-        Api::Completions
-    };
+    let api = if fields.contains_key("messages") { Api::Chat } else { Api::Completions };
     reader.prompt_tokens(api, counting)
 }
 
@@ -165,10 +152,7 @@ impl Reader<'_> {
     }
 
     fn wrong(name: &str, wanted: &str) -> ApiError {
-        ApiError::bad_body(
-            &format!("Input should be {wanted}"),
-            &format!("body.{name}"),
-        )
+        ApiError::bad_body(&format!("Input should be {wanted}"), &format!("body.{name}"))
     }
 
     fn int(&self, name: &str) -> Result<Option<i64>, ApiError> {
@@ -176,9 +160,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         let number = lax::int(value);
-        number
-            .map(Some)
-            .ok_or_else(|| Self::wrong(name, "a valid integer"))
+        number.map(Some).ok_or_else(|| Self::wrong(name, "a valid integer"))
     }
 
     fn boolean(&self, name: &str) -> Result<Option<bool>, ApiError> {
@@ -186,8 +168,7 @@ impl Reader<'_> {
             return Ok(None);
         };
         let flag = lax::boolean(value);
-        flag.map(Some)
-            .ok_or_else(|| Self::wrong(name, "a valid boolean"))
+        flag.map(Some).ok_or_else(|| Self::wrong(name, "a valid boolean"))
     }
 
     /// Unlike the other numbers, a null is refused.
@@ -256,10 +237,7 @@ impl Reader<'_> {
                 let mut bytes = system + "assistant: ".len();
                 for message in messages {
                     let wrong = || Self::wrong("messages", "a valid message");
-                    let role = message
-                        .get("role")
-                        .and_then(Value::as_str)
-                        .ok_or_else(wrong)?;
+                    let role = message.get("role").and_then(Value::as_str).ok_or_else(wrong)?;
                     let text = match message.get("content") {
                         None | Some(Value::Null) => 0,
                         Some(content) => content_bytes(content).ok_or_else(wrong)?,
@@ -273,10 +251,7 @@ impl Reader<'_> {
             Api::Embeddings => text_or_ids(required("input")?, counting)
                 .ok_or_else(|| Self::wrong("input", "a valid string or list")),
             Api::Responses => {
-                let extra = self
-                    .get("instructions")
-                    .and_then(content_bytes)
-                    .unwrap_or(0);
+                let extra = self.get("instructions").and_then(content_bytes).unwrap_or(0);
                 Ok(counting.tokens(content("input")? + extra))
             }
         }

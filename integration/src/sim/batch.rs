@@ -94,11 +94,7 @@ impl Sequence {
     fn due(&self) -> Instant {
         let tokens = self.ask.output_tokens.max(1);
         let step = self.ask.stream || self.trap.is_some();
-        let next = if step {
-            (self.made + 1).min(tokens)
-        } else {
-            tokens
-        };
+        let next = if step { (self.made + 1).min(tokens) } else { tokens };
         self.started + self.service.mul_f64(next as f64 / tokens as f64)
     }
 
@@ -111,11 +107,7 @@ impl Sequence {
         let trap = self.trap.filter(|trap| self.made >= trap.after_tokens);
         let how = match trap {
             Some(trap) => {
-                let event = if trap.reset {
-                    Event::Reset
-                } else {
-                    Event::Failed
-                };
+                let event = if trap.reset { Event::Reset } else { Event::Failed };
                 let _ = self.events.send(event);
                 Some(How::Failed)
             }
@@ -140,11 +132,7 @@ impl Sequence {
         self.made = made;
         self.last_token = now;
         let end = (made == self.ask.output_tokens).then(|| {
-            let end = if self.ask.capped {
-                End::Length
-            } else {
-                End::Stop
-            };
+            let end = if self.ask.capped { End::Length } else { End::Stop };
             let times = Timings {
                 queue: self.started - self.arrived,
                 prefill: self.first_token - self.started,
@@ -195,8 +183,7 @@ impl Core {
     }
 
     pub(crate) fn note_depths(&mut self) {
-        self.journal
-            .depths(self.running.len(), self.waiting.len(), self.open.len());
+        self.journal.depths(self.running.len(), self.waiting.len(), self.open.len());
     }
 
     /// Takes a request out wherever it is; false when it had ended before.
@@ -327,11 +314,7 @@ impl Core {
         }
         for sequence in self.running.iter_mut().filter(|s| s.unread > 0) {
             let part = sequence.unread.min(budget);
-            sequence.plan = if part > 0 {
-                Plan::Read(part)
-            } else {
-                Plan::Idle
-            };
+            sequence.plan = if part > 0 { Plan::Read(part) } else { Plan::Idle };
             budget -= part;
             read += part;
         }

@@ -48,10 +48,7 @@ impl Counting {
 }
 
 /// Configuration of one simulated engine. Use `SimConfig { max_num_seqs: 4, ..Default::default() }`.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is a flag of the real server"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of the real server")]
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// Where to listen; port 0 takes a free one.

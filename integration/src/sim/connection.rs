@@ -102,11 +102,7 @@ impl Body for Answer {
 pub(crate) async fn serve(server: Arc<Server>, mut socket: TcpStream) {
     let _ = socket.set_nodelay(true);
     let mut first = [0; HTTP2_PREFACE.len()];
-    if socket
-        .peek(&mut first)
-        .await
-        .is_ok_and(|n| n > 0 && first[..n] == HTTP2_PREFACE[..n])
-    {
+    if socket.peek(&mut first).await.is_ok_and(|n| n > 0 && first[..n] == HTTP2_PREFACE[..n]) {
         // No HTTP/1.1 request of ours begins with P, R, I: POST differs at the second letter.
         let answer = "HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n\
                       connection: close\r\ncontent-length: 30\r\n\r\nInvalid HTTP request received.";
@@ -122,10 +118,7 @@ pub(crate) async fn serve(server: Arc<Server>, mut socket: TcpStream) {
         let (server, link) = (Arc::clone(&server), Arc::clone(&link));
         Box::pin(async move {
             let answer = server.answer(request, &link).await;
-            Ok::<_, Infallible>(answer.map(|content| Answer {
-                content,
-                _busy: busy,
-            }))
+            Ok::<_, Infallible>(answer.map(|content| Answer { content, _busy: busy }))
         })
     });
     let mut connection = http1::Builder::new().serve_connection(TokioIo::new(socket), service);

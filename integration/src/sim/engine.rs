@@ -31,11 +31,7 @@ pub(crate) enum End {
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A token of a choice; streams get each, others only the last one.
-    Token {
-        choice: usize,
-        made: usize,
-        end: Option<(End, Timings)>,
-    },
+    Token { choice: usize, made: usize, end: Option<(End, Timings)> },
     /// The engine died under this request.
     Failed,
     /// The connection of this request is to be reset.
@@ -75,11 +71,7 @@ impl Drop for Ticket {
 
 impl Engine {
     pub(crate) fn new(config: Arc<SimConfig>) -> Arc<Self> {
-        Arc::new(Self {
-            config,
-            core: Mutex::new(Core::new()),
-            wake: Condvar::new(),
-        })
+        Arc::new(Self { config, core: Mutex::new(Core::new()), wake: Condvar::new() })
     }
 
     fn core(&self) -> MutexGuard<'_, Core> {
@@ -105,17 +97,9 @@ impl Engine {
         let refused = if cap(self.config.max_num_queued_reqs, queued + ask.choices) {
             Some("max_num_queued_reqs")
         } else {
-            let unread: usize = core
-                .waiting
-                .values()
-                .chain(&core.running)
-                .map(|s| s.unread)
-                .sum();
-            cap(
-                self.config.max_num_queued_tokens,
-                unread + ask.prompt_tokens,
-            )
-            .then_some("max_num_queued_tokens")
+            let unread: usize = core.waiting.values().chain(&core.running).map(|s| s.unread).sum();
+            cap(self.config.max_num_queued_tokens, unread + ask.prompt_tokens)
+                .then_some("max_num_queued_tokens")
         };
         if let Some(reason) = refused {
             core.metrics.rejected(reason);
@@ -124,14 +108,8 @@ impl Engine {
         }
         let trap = match core.next_trap() {
             Some(Fault::Status { status, .. }) => return Err(Refused::Scripted(status)),
-            Some(Fault::Error { after_tokens, .. }) => Some(Trap {
-                reset: false,
-                after_tokens,
-            }),
-            Some(Fault::Reset { after_tokens, .. }) => Some(Trap {
-                reset: true,
-                after_tokens,
-            }),
+            Some(Fault::Error { after_tokens, .. }) => Some(Trap { reset: false, after_tokens }),
+            Some(Fault::Reset { after_tokens, .. }) => Some(Trap { reset: true, after_tokens }),
             _ => None,
         };
         let now = Instant::now();
@@ -166,11 +144,7 @@ impl Engine {
         core.note_depths();
         drop(guard);
         self.wake.notify_one();
-        Ok(Ticket {
-            engine: Arc::clone(self),
-            request,
-            events,
-        })
+        Ok(Ticket { engine: Arc::clone(self), request, events })
     }
 
     fn abort(&self, request: u64) {
@@ -216,8 +190,7 @@ impl Engine {
 
     pub(crate) fn stats(&self) -> Stats {
         let core = self.core();
-        core.journal
-            .stats(core.running.len(), core.waiting.len(), core.open.len())
+        core.journal.stats(core.running.len(), core.waiting.len(), core.open.len())
     }
 
     /// Reads the journal; `read` should be short, the engine waits meanwhile.
@@ -228,11 +201,8 @@ impl Engine {
     pub(crate) fn metrics_page(&self, started: f64) -> String {
         let core = self.core();
         // The gauges of an engine that hangs read as those of an idle one.
-        let gauges = if core.hang_until.is_some() {
-            Gauges::default()
-        } else {
-            core.gauges(&self.config)
-        };
+        let gauges =
+            if core.hang_until.is_some() { Gauges::default() } else { core.gauges(&self.config) };
         core.metrics.page(&self.config, gauges, started)
     }
 

@@ -165,12 +165,7 @@ impl Journal {
     }
 
     pub(crate) fn stats(&self, running: usize, waiting: usize, in_flight: usize) -> Stats {
-        Stats {
-            running,
-            waiting,
-            in_flight,
-            ..self.stats
-        }
+        Stats { running, waiting, in_flight, ..self.stats }
     }
 
     /// Requests in the order of their arrival.

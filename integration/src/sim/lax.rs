@@ -33,11 +33,8 @@ pub(crate) fn read(bytes: &[u8], known: &[&str]) -> Result<Fields, Unreadable> {
     scan(&text)?;
     let mut json = serde_json::Deserializer::from_str(&text);
     let at = |err: &serde_json::Error| {
-        let line_start: usize = text
-            .split_inclusive('\n')
-            .take(err.line().saturating_sub(1))
-            .map(str::len)
-            .sum();
+        let line_start: usize =
+            text.split_inclusive('\n').take(err.line().saturating_sub(1)).map(str::len).sum();
         line_start + err.column().saturating_sub(1)
     };
     let fields = (&mut json)
@@ -53,10 +50,7 @@ pub(crate) fn read(bytes: &[u8], known: &[&str]) -> Result<Fields, Unreadable> {
 }
 
 fn unreadable(message: &str, param: &str) -> Unreadable {
-    Unreadable {
-        message: message.into(),
-        param: param.into(),
-    }
+    Unreadable { message: message.into(), param: param.into() }
 }
 
 struct FieldVisitor<'a> {
@@ -206,10 +200,7 @@ mod tests {
     fn every_encoding_that_python_guesses_is_read() {
         let text = r#"{"model":"x"}"#;
         let le16: Vec<u8> = text.encode_utf16().flat_map(u16::to_le_bytes).collect();
-        let be32: Vec<u8> = text
-            .chars()
-            .flat_map(|c| u32::from(c).to_be_bytes())
-            .collect();
+        let be32: Vec<u8> = text.chars().flat_map(|c| u32::from(c).to_be_bytes()).collect();
         let marked = [b"\xef\xbb\xbf", text.as_bytes()].concat();
         let le16_marked = [b"\xff\xfe".as_slice(), &le16].concat();
         for bytes in [le16, be32, marked, le16_marked] {
@@ -226,14 +217,7 @@ mod tests {
 
     #[test]
     fn bodies_that_are_not_a_dictionary_are_refused() {
-        for body in [
-            "[]",
-            "null",
-            "",
-            "{} x",
-            "{\"a\":NaN}",
-            "{\"model\":\"\u{1}\"}",
-        ] {
+        for body in ["[]", "null", "", "{} x", "{\"a\":NaN}", "{\"model\":\"\u{1}\"}"] {
             assert!(read(body.as_bytes(), &["model"]).is_err(), "{body:?}");
         }
     }

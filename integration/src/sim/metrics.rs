@@ -37,12 +37,7 @@ struct Histogram {
 
 impl Histogram {
     fn new(bounds: &'static [f64]) -> Self {
-        Self {
-            bounds,
-            counts: vec![0; bounds.len()],
-            sum: 0.0,
-            count: 0,
-        }
+        Self { bounds, counts: vec![0; bounds.len()], sum: 0.0, count: 0 }
     }
 
     fn record(&mut self, value: f64) {
@@ -142,8 +137,7 @@ impl Metrics {
         self.generation.record(times.output_tokens as f64);
         if times.output_tokens > 1 {
             let gaps = (times.output_tokens - 1) as f64;
-            self.per_output_token
-                .record(times.decode.as_secs_f64() / gaps);
+            self.per_output_token.record(times.decode.as_secs_f64() / gaps);
         }
     }
 
@@ -156,16 +150,8 @@ impl Metrics {
             labels: format!("engine=\"0\",model_name=\"{}\"", escape(model)),
             started,
         };
-        page.gauge(
-            "vllm:num_requests_running",
-            "Requests in execution.",
-            gauges.running as f64,
-        );
-        page.gauge(
-            "vllm:num_requests_waiting",
-            "Requests waiting.",
-            gauges.waiting as f64,
-        );
+        page.gauge("vllm:num_requests_running", "Requests in execution.", gauges.running as f64);
+        page.gauge("vllm:num_requests_waiting", "Requests waiting.", gauges.waiting as f64);
         page.head(
             "vllm:num_requests_waiting_by_reason",
             "gauge",
@@ -178,16 +164,8 @@ impl Metrics {
                 value as f64,
             );
         }
-        page.gauge(
-            "vllm:kv_cache_usage_perc",
-            "Used part of the cache, 0 to 1.",
-            gauges.kv_usage,
-        );
-        page.head(
-            "vllm:cache_config_info",
-            "gauge",
-            "Configuration of the cache.",
-        );
+        page.gauge("vllm:kv_cache_usage_perc", "Used part of the cache, 0 to 1.", gauges.kv_usage);
+        page.head("vllm:cache_config_info", "gauge", "Configuration of the cache.");
         let info = format!(
             "block_size=\"{block_size}\",kv_cache_size_tokens=\"{}\",num_gpu_blocks=\"{blocks}\"",
             block_size * blocks
@@ -202,10 +180,7 @@ impl Metrics {
             ("request_inference_time_seconds", &self.inference),
             ("time_to_first_token_seconds", &self.first_token),
             ("inter_token_latency_seconds", &self.inter_token),
-            (
-                "request_time_per_output_token_seconds",
-                &self.per_output_token,
-            ),
+            ("request_time_per_output_token_seconds", &self.per_output_token),
             ("request_prompt_tokens", &self.prompt),
             ("request_generation_tokens", &self.generation),
         ];
@@ -245,10 +220,7 @@ impl Metrics {
 }
 
 fn escape(label: &str) -> String {
-    label
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
+    label.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 struct Page {
@@ -265,11 +237,7 @@ impl Page {
 
     fn line(&mut self, name: &str, more: &str, value: f64) {
         let comma = if more.is_empty() { "" } else { "," };
-        let _ = writeln!(
-            self.text,
-            "{name}{{{}{comma}{more}}} {value:?}",
-            self.labels
-        );
+        let _ = writeln!(self.text, "{name}{{{}{comma}{more}}} {value:?}", self.labels);
     }
 
     fn gauge(&mut self, name: &str, help: &str, value: f64) {

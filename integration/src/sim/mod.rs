@@ -51,9 +51,7 @@ impl Sim {
         let listener = TcpListener::bind(config.listen)?;
         listener.set_nonblocking(true)?;
         let addr = listener.local_addr()?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let server = Server::new(config);
         let (engine, serving) = (Arc::clone(&server), Arc::clone(&server));
         let named = |name: &str| std::thread::Builder::new().name(name.into());
@@ -70,11 +68,7 @@ impl Sim {
                 return Err(err);
             }
         };
-        Ok(Self {
-            addr,
-            server,
-            threads: vec![serving, engine],
-        })
+        Ok(Self { addr, server, threads: vec![serving, engine] })
     }
 
     /// Where it listens.
@@ -112,9 +106,7 @@ impl Sim {
 
     /// Whether it still accepts connections; false after `die`, and at the end of a drain.
     pub fn is_open(&self) -> bool {
-        self.threads
-            .first()
-            .is_some_and(|thread| !thread.is_finished())
+        self.threads.first().is_some_and(|thread| !thread.is_finished())
     }
 }
 

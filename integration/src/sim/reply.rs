@@ -19,10 +19,7 @@ pub(crate) struct ApiError {
 impl ApiError {
     fn new(status: u16, kind: &str, message: &str, param: Option<&str>) -> Self {
         let error = json!({"message": message, "type": kind, "param": param, "code": status});
-        Self {
-            status,
-            body: json!({ "error": error }),
-        }
+        Self { status, body: json!({ "error": error }) }
     }
 
     /// The body could not be read as what the path takes.
@@ -69,17 +66,11 @@ impl ApiError {
 
     /// The shape of the web framework: unknown paths and methods.
     pub(crate) fn detail(status: u16, text: &str) -> Self {
-        Self {
-            status,
-            body: json!({ "detail": text }),
-        }
+        Self { status, body: json!({ "detail": text }) }
     }
 
     pub(crate) fn unauthorized() -> Self {
-        Self {
-            status: 401,
-            body: json!({"error": "Unauthorized"}),
-        }
+        Self { status: 401, body: json!({"error": "Unauthorized"}) }
     }
 }
 
@@ -106,9 +97,7 @@ impl Head {
             Api::Responses => "resp",
             Api::Messages => "msg",
         };
-        let since_1970 = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Self {
             id: format!("{prefix}-{request_id}"),
             request_id: request_id.to_owned(),
@@ -124,9 +113,7 @@ impl Head {
 pub(crate) fn token_text(at: usize, counting: Counting) -> String {
     const TEXT: &[u8] = b"an answer of words that mean nothing ";
     let width = counting.bytes(1);
-    (at * width..(at + 1) * width)
-        .map(|i| char::from(TEXT[i % TEXT.len()]))
-        .collect()
+    (at * width..(at + 1) * width).map(|i| char::from(TEXT[i % TEXT.len()])).collect()
 }
 
 pub(crate) fn finish_reason(end: End) -> &'static str {
@@ -162,11 +149,8 @@ pub(crate) fn metrics(times: &Timings) -> Value {
 
 /// The answer to a finished request; one end for each choice, in order.
 pub(crate) fn complete(head: &Head, ask: &Ask, ends: &[(End, Timings)]) -> Value {
-    let text = || -> String {
-        (0..ask.output_tokens)
-            .map(|at| token_text(at, head.counting))
-            .collect()
-    };
+    let text =
+        || -> String { (0..ask.output_tokens).map(|at| token_text(at, head.counting)).collect() };
     let usage = usage(ask, ask.output_tokens * ask.choices);
     let (id, model, created) = (&head.id, &head.model, head.created);
     let ends_indexed = ends.iter().enumerate();

@@ -42,9 +42,7 @@ pub(crate) struct Server {
 impl Server {
     pub(crate) fn new(config: SimConfig) -> Arc<Self> {
         let config = Arc::new(config);
-        let started = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+        let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let server = Self {
             engine: Engine::new(Arc::clone(&config)),
             config,
@@ -126,11 +124,7 @@ impl Server {
     /// Waits for a drain, lets it run, then ends the server.
     async fn end_of_drain(self: Arc<Self>) {
         let mut drains = self.drains.subscribe();
-        let Ok(timeout) = drains
-            .wait_for(Option::is_some)
-            .await
-            .map(|timeout| *timeout)
-        else {
+        let Ok(timeout) = drains.wait_for(Option::is_some).await.map(|timeout| *timeout) else {
             return;
         };
         let deadline = tokio::time::Instant::now() + timeout.unwrap_or_default().min(FOREVER);
@@ -216,11 +210,8 @@ impl Server {
         let Some(key) = &self.config.api_key else {
             return true;
         };
-        let sent = headers
-            .get(header::AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
-        sent.and_then(|value| value.strip_prefix("Bearer "))
-            .is_some_and(|sent| sent == key)
+        let sent = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+        sent.and_then(|value| value.strip_prefix("Bearer ")).is_some_and(|sent| sent == key)
     }
 
     async fn infer(
@@ -233,10 +224,7 @@ impl Server {
         let (parts, body) = request.into_parts();
         let body = read_body(body).await?;
         let ask = Ask::read(api, &body, &self.config)?;
-        let sent_id = parts
-            .headers
-            .get(REQUEST_ID)
-            .and_then(|value| value.to_str().ok());
+        let sent_id = parts.headers.get(REQUEST_ID).and_then(|value| value.to_str().ok());
         let id = sent_id.map_or_else(random_id, str::to_owned);
         let seen = self.config.capture.then(|| Seen {
             path: parts.uri.to_string(),
@@ -247,10 +235,7 @@ impl Server {
                 .collect(),
             body,
         });
-        let ticket = self
-            .engine
-            .submit(ask.clone(), &id, seen)
-            .map_err(ApiError::refused)?;
+        let ticket = self.engine.submit(ask.clone(), &id, seen).map_err(ApiError::refused)?;
         let head = Head::new(ask.api, &id, &self.config);
         if ask.stream {
             let keep_alive = self.config.sse_keep_alive.map(|period| {
@@ -265,9 +250,7 @@ impl Server {
         let body = self.collect(ticket, &head, &ask, link).await?;
         let mut response = whole(200, &body);
         if let Some(report) = self.load_report(&parts.headers) {
-            response
-                .headers_mut()
-                .insert("endpoint-load-metrics", report);
+            response.headers_mut().insert("endpoint-load-metrics", report);
         }
         Ok(response)
     }
@@ -303,22 +286,14 @@ impl Server {
 
 /// Out of file handles: accepting again at once would only spin.
 async fn backoff(err: &io::Error) {
-    if !matches!(
-        err.kind(),
-        io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset
-    ) {
+    if !matches!(err.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::ConnectionReset) {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
 pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
-    let sent = headers
-        .get(header::CONTENT_TYPE)
-        .and_then(|value| value.to_str().ok());
-    let media = sent
-        .and_then(|value| value.split(';').next())
-        .unwrap_or_default()
-        .trim();
+    let sent = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media = sent.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
     if media.eq_ignore_ascii_case("application/json") {
         Ok(())
     } else {
@@ -329,9 +304,7 @@ pub(crate) fn check_content_type(headers: &HeaderMap) -> Result<(), ApiError> {
 pub(crate) async fn read_body(body: Incoming) -> Result<Bytes, ApiError> {
     let collected = body.collect().await;
     let unread = |_| ApiError::bad_body("the body could not be read", "body");
-    collected
-        .map(http_body_util::Collected::to_bytes)
-        .map_err(unread)
+    collected.map(http_body_util::Collected::to_bytes).map_err(unread)
 }
 
 /// 32 hexadecimal digits, as a uuid without its dashes.

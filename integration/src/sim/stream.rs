@@ -42,14 +42,7 @@ impl EventStream {
         let left = ask.choices;
         Self {
             ticket: Some(ticket),
-            chunks: Chunks {
-                head,
-                ask,
-                left,
-                began: false,
-                made: 0,
-                times: None,
-            },
+            chunks: Chunks { head, ask, left, began: false, made: 0, times: None },
             ready: VecDeque::new(),
             keep_alive,
             reset,
@@ -78,8 +71,7 @@ impl EventStream {
                 }
                 Poll::Ready(Some(Event::Failed) | None) => {
                     let error = ApiError::engine_died().body;
-                    self.ready
-                        .push_back(format!("data: {error}\n\ndata: [DONE]\n\n").into());
+                    self.ready.push_back(format!("data: {error}\n\ndata: [DONE]\n\n").into());
                     self.ticket = None;
                 }
                 Poll::Ready(Some(Event::Reset)) => {
@@ -96,8 +88,7 @@ impl EventStream {
                     if Pin::new(tick).poll_tick(cx).is_pending() {
                         return Poll::Pending;
                     }
-                    self.ready
-                        .push_back(Bytes::from_static(b": keep-alive\n\n"));
+                    self.ready.push_back(Bytes::from_static(b": keep-alive\n\n"));
                 }
             }
         }
@@ -142,11 +133,9 @@ impl Chunks {
                     "finish_reason": reason});
                 self.chunk(&mut text, &choice, made);
             }
-            Api::Responses => named(
-                &mut text,
-                "response.output_text.delta",
-                json!({"delta": token}),
-            ),
+            Api::Responses => {
+                named(&mut text, "response.output_text.delta", json!({"delta": token}))
+            }
             Api::Messages => named(
                 &mut text,
                 "content_block_delta",

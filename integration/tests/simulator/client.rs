@@ -40,10 +40,7 @@ impl Answer {
 
     /// The data of a stream's events, without the `[DONE]`.
     pub fn events(&self) -> Vec<Value> {
-        let data = self
-            .body
-            .lines()
-            .filter_map(|line| line.strip_prefix("data: "));
+        let data = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
         data.filter(|data| *data != "[DONE]")
             .map(|data| serde_json::from_str(data).unwrap())
             .collect()
@@ -93,11 +90,7 @@ impl Sent {
         answer.status = answer.head.split(' ').nth(1).unwrap().parse().unwrap();
         let body = &raw[head_end + 4..];
         let chunked = answer.header("transfer-encoding") == Some("chunked");
-        let body = if chunked {
-            unchunk(body)
-        } else {
-            body.to_vec()
-        };
+        let body = if chunked { unchunk(body) } else { body.to_vec() };
         answer.body = String::from_utf8(body).unwrap();
         answer
     }
@@ -143,14 +136,8 @@ pub fn send_raw(sim: &Sim, request: &[u8]) -> Sent {
 
 /// Sends a POST with JSON; `more` are further header lines.
 pub fn send(sim: &Sim, path: &str, more: &[&str], body: &[u8]) -> Sent {
-    let has_type = more
-        .iter()
-        .any(|line| line.to_ascii_lowercase().starts_with("content-type"));
-    let media = if has_type {
-        ""
-    } else {
-        "content-type: application/json\r\n"
-    };
+    let has_type = more.iter().any(|line| line.to_ascii_lowercase().starts_with("content-type"));
+    let media = if has_type { "" } else { "content-type: application/json\r\n" };
     let more: String = more.iter().flat_map(|line| [*line, "\r\n"]).collect();
     let head = format!(
         "POST {path} HTTP/1.1\r\nhost: sim\r\nconnection: close\r\n{media}{more}content-length: {}\r\n\r\n",

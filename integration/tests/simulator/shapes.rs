@@ -9,11 +9,7 @@ use super::{chats_in_order, one_at_a_time};
 const CHAT: &str = "/v1/chat/completions";
 
 fn sim() -> Sim {
-    Sim::start(SimConfig {
-        max_model_len: 2048,
-        ..SimConfig::default()
-    })
-    .unwrap()
+    Sim::start(SimConfig { max_model_len: 2048, ..SimConfig::default() }).unwrap()
 }
 
 /// A chat body with further fields.
@@ -24,62 +20,20 @@ fn body(more: &str) -> String {
 #[test]
 fn errors_have_the_engines_status_type_and_param() {
     let sim = sim();
-    let long = body(&format!(
-        r#","messages":[{{"role":"user","content":"{}"}}]"#,
-        "x".repeat(3000)
-    ));
+    let long =
+        body(&format!(r#","messages":[{{"role":"user","content":"{}"}}]"#, "x".repeat(3000)));
     let cases = [
         (r#"{"model":!"#.to_owned(), 400, "Bad Request", "body.9"),
-        (
-            r#"{"model":"tiny"}"#.to_owned(),
-            400,
-            "Bad Request",
-            "body.messages",
-        ),
-        (
-            r#"{"messages":3}"#.to_owned(),
-            400,
-            "Bad Request",
-            "body.messages",
-        ),
-        (
-            body(r#","priority":1.5"#),
-            400,
-            "Bad Request",
-            "body.priority",
-        ),
-        (
-            body(r#","priority":null"#),
-            400,
-            "Bad Request",
-            "body.priority",
-        ),
-        (
-            body(r#","priority":"high""#),
-            400,
-            "Bad Request",
-            "body.priority",
-        ),
-        (
-            body(r#","priority":9223372036854775808"#),
-            400,
-            "Bad Request",
-            "body.priority",
-        ),
+        (r#"{"model":"tiny"}"#.to_owned(), 400, "Bad Request", "body.messages"),
+        (r#"{"messages":3}"#.to_owned(), 400, "Bad Request", "body.messages"),
+        (body(r#","priority":1.5"#), 400, "Bad Request", "body.priority"),
+        (body(r#","priority":null"#), 400, "Bad Request", "body.priority"),
+        (body(r#","priority":"high""#), 400, "Bad Request", "body.priority"),
+        (body(r#","priority":9223372036854775808"#), 400, "Bad Request", "body.priority"),
         (body(r#","model":"nope""#), 404, "NotFoundError", "model"),
         (long, 400, "BadRequestError", "input_tokens"),
-        (
-            body(r#","max_tokens":4000"#),
-            400,
-            "BadRequestError",
-            "max_tokens",
-        ),
-        (
-            body(r#","temperature":-1"#),
-            400,
-            "BadRequestError",
-            "temperature",
-        ),
+        (body(r#","max_tokens":4000"#), 400, "BadRequestError", "max_tokens"),
+        (body(r#","temperature":-1"#), 400, "BadRequestError", "temperature"),
         (
             body(r#","stream_options":{"include_usage":true}"#),
             400,
@@ -99,25 +53,16 @@ fn errors_have_the_engines_status_type_and_param() {
     }
     let unknown = post(&sim, CHAT, &body(r#","model":"nope""#)).json();
     let message = unknown["error"]["message"].as_str().unwrap();
-    assert_eq!(
-        message,
-        "The model `nope` does not exist. Valid aliases: tiny, tiny-alias."
-    );
+    assert_eq!(message, "The model `nope` does not exist. Valid aliases: tiny, tiny-alias.");
 }
 
 #[test]
 fn the_web_frameworks_own_errors_have_another_shape() {
     let sim = sim();
     let missing = get(&sim, "/v1/nothing");
-    assert_eq!(
-        (missing.status, missing.body.as_str()),
-        (404, r#"{"detail":"Not Found"}"#)
-    );
+    assert_eq!((missing.status, missing.body.as_str()), (404, r#"{"detail":"Not Found"}"#));
     let method = get(&sim, CHAT);
-    assert_eq!(
-        (method.status, method.body.as_str()),
-        (405, r#"{"detail":"Method Not Allowed"}"#)
-    );
+    assert_eq!((method.status, method.body.as_str()), (405, r#"{"detail":"Method Not Allowed"}"#));
 }
 
 #[test]
@@ -125,9 +70,7 @@ fn only_one_content_type_is_taken() {
     let sim = sim();
     let status = |media: &str| {
         let line = format!("content-type: {media}");
-        send(&sim, CHAT, &[&line], body("").as_bytes())
-            .read()
-            .status
+        send(&sim, CHAT, &[&line], body("").as_bytes()).read().status
     };
     assert_eq!(status("application/json; charset=utf-8"), 200);
     assert_eq!(status("application/json; charset=utf-16"), 200);
@@ -151,30 +94,16 @@ fn bodies_are_read_as_generously_as_the_engine_reads_them() {
         body(r#","priority":true"#),
         body(r#","unknown":{"a":[1]}"#),
         body(r#","model":"nope","mod\u0065l":"tiny-alias""#),
-        body(&format!(
-            r#","metadata":{}{}"#,
-            "[".repeat(900),
-            "]".repeat(900)
-        )),
+        body(&format!(r#","metadata":{}{}"#, "[".repeat(900), "]".repeat(900))),
     ];
     for body in accepted {
         let answer = post(&sim, CHAT, &body);
         assert_eq!(answer.status, 200, "{body:.120}");
-        assert_eq!(
-            answer.json()["usage"]["completion_tokens"],
-            2,
-            "{body:.120}"
-        );
-        assert_eq!(
-            answer.json()["model"],
-            "tiny",
-            "the first served name stands in every answer"
-        );
+        assert_eq!(answer.json()["usage"]["completion_tokens"], 2, "{body:.120}");
+        assert_eq!(answer.json()["model"], "tiny", "the first served name stands in every answer");
     }
-    let longer = body(&format!(
-        r#","messages":[{{"role":"user","content":"{}"}}]"#,
-        "x".repeat(300)
-    ));
+    let longer =
+        body(&format!(r#","messages":[{{"role":"user","content":"{}"}}]"#, "x".repeat(300)));
     let prompt = &post(&sim, CHAT, &longer).json()["usage"]["prompt_tokens"];
     assert_eq!(*prompt, 318, "the second messages count");
     let utf16: Vec<u8> = body("").encode_utf16().flat_map(u16::to_le_bytes).collect();
@@ -194,10 +123,7 @@ fn bodies_are_read_as_generously_as_the_engine_reads_them() {
 
 /// Events with a usage key, and the last usage.
 fn usage_of(events: &[Value]) -> (usize, Option<&Value>) {
-    let usages: Vec<_> = events
-        .iter()
-        .filter_map(|event| event.get("usage"))
-        .collect();
+    let usages: Vec<_> = events.iter().filter_map(|event| event.get("usage")).collect();
     (usages.len(), usages.last().copied())
 }
 
@@ -205,11 +131,7 @@ fn usage_of(events: &[Value]) -> (usize, Option<&Value>) {
 fn usage_is_in_a_stream_only_as_asked_for() {
     let sim = sim();
     let events = |options: &str| {
-        let answer = post(
-            &sim,
-            CHAT,
-            &body(&format!(r#","stream":true,"n":2{options}"#)),
-        );
+        let answer = post(&sim, CHAT, &body(&format!(r#","stream":true,"n":2{options}"#)));
         assert!(answer.ends_with_done());
         answer.events()
     };
@@ -221,11 +143,7 @@ fn usage_is_in_a_stream_only_as_asked_for() {
     let asked = events(r#","stream_options":{"include_usage":true}"#);
     let (count, last) = usage_of(&asked);
     assert_eq!((asked.len(), count), (7, 1));
-    assert_eq!(
-        last.unwrap()["completion_tokens"],
-        4,
-        "both choices together"
-    );
+    assert_eq!(last.unwrap()["completion_tokens"], 4, "both choices together");
     assert_eq!(asked[6]["choices"], Value::Array(vec![]));
     let always =
         events(r#","stream_options":{"include_usage":true,"continuous_usage_stats":true}"#);
@@ -235,10 +153,7 @@ fn usage_is_in_a_stream_only_as_asked_for() {
 
 #[test]
 fn usage_can_be_forced_into_every_chunk() {
-    let config = SimConfig {
-        force_include_usage: true,
-        ..SimConfig::default()
-    };
+    let config = SimConfig { force_include_usage: true, ..SimConfig::default() };
     let sim = Sim::start(config).unwrap();
     let events = post(&sim, CHAT, &body(r#","stream":true"#)).events();
     assert_eq!(usage_of(&events).0, events.len());
@@ -246,24 +161,15 @@ fn usage_can_be_forced_into_every_chunk() {
 
 #[test]
 fn the_queue_time_is_told_where_it_is_switched_on() {
-    let sim = Sim::start(SimConfig {
-        per_request_metrics: true,
-        ..one_at_a_time()
-    })
-    .unwrap();
-    sim.fault(&Fault::Slow {
-        factor: 10.0,
-        for_ms: None,
-    });
+    let sim = Sim::start(SimConfig { per_request_metrics: true, ..one_at_a_time() }).unwrap();
+    sim.fault(&Fault::Slow { factor: 10.0, for_ms: None });
     let mut sent = chats_in_order(&sim, &["first", "whole"], 8, "");
     let options = r#","stream":true,"stream_options":{"include_usage":true}"#;
     sent.extend(chats_in_order(&sim, &["stream"], 2, options));
     let mut answers: Vec<_> = sent.into_iter().map(super::client::Sent::read).collect();
     let stream = answers.pop().unwrap().events().pop().unwrap();
-    for (metrics, id) in [
-        (&answers[1].json()["metrics"], "whole"),
-        (&stream["metrics"], "stream"),
-    ] {
+    for (metrics, id) in [(&answers[1].json()["metrics"], "whole"), (&stream["metrics"], "stream")]
+    {
         let entry = sim.log().into_iter().find(|entry| entry.id == id).unwrap();
         let waited = entry.started_ms.unwrap() - entry.arrived_ms;
         let told = metrics["queue_time_ms"].as_f64().unwrap();
@@ -275,11 +181,7 @@ fn the_queue_time_is_told_where_it_is_switched_on() {
 #[test]
 fn comment_lines_keep_a_waiting_stream_alive() {
     let period = std::time::Duration::from_millis(50);
-    let sim = Sim::start(SimConfig {
-        sse_keep_alive: Some(period),
-        ..one_at_a_time()
-    })
-    .unwrap();
+    let sim = Sim::start(SimConfig { sse_keep_alive: Some(period), ..one_at_a_time() }).unwrap();
     sim.fault(&Fault::Hang { for_ms: Some(400) });
     let answer = chat(&sim, "a", 2, r#","stream":true"#).read();
     let comments = answer.body.matches(": keep-alive\n\n").count();
@@ -294,19 +196,9 @@ fn a_request_id_becomes_the_bodys_id_and_a_header_only_on_demand() {
     assert_eq!(answer.json()["id"], "chatcmpl-abc");
     assert_eq!(answer.json()["request_id"], "abc");
     assert_eq!(answer.header("x-request-id"), None);
-    let sim = Sim::start(SimConfig {
-        request_id_headers: true,
-        ..SimConfig::default()
-    })
-    .unwrap();
-    assert_eq!(
-        chat(&sim, "abc", 2, "").read().header("x-request-id"),
-        Some("abc")
-    );
-    assert_eq!(
-        post(&sim, CHAT, "{").header("x-request-id").unwrap().len(),
-        32
-    );
+    let sim = Sim::start(SimConfig { request_id_headers: true, ..SimConfig::default() }).unwrap();
+    assert_eq!(chat(&sim, "abc", 2, "").read().header("x-request-id"), Some("abc"));
+    assert_eq!(post(&sim, CHAT, "{").header("x-request-id").unwrap().len(), 32);
 }
 
 #[test]
@@ -328,26 +220,13 @@ fn the_load_report_rides_on_whole_answers_only() {
 
 #[test]
 fn a_key_guards_the_paths_under_v1_alone() {
-    let sim = Sim::start(SimConfig {
-        api_key: Some("secret".into()),
-        ..SimConfig::default()
-    })
-    .unwrap();
+    let sim =
+        Sim::start(SimConfig { api_key: Some("secret".into()), ..SimConfig::default() }).unwrap();
     let refused = post(&sim, CHAT, &body(""));
-    assert_eq!(
-        (refused.status, refused.body.as_str()),
-        (401, r#"{"error":"Unauthorized"}"#)
-    );
+    assert_eq!((refused.status, refused.body.as_str()), (401, r#"{"error":"Unauthorized"}"#));
     let key = ["authorization: Bearer secret"];
-    assert_eq!(
-        send(&sim, CHAT, &key, body("").as_bytes()).read().status,
-        200
-    );
-    assert_eq!(
-        post(&sim, "/invocations", &body("")).status,
-        200,
-        "a full inference route"
-    );
+    assert_eq!(send(&sim, CHAT, &key, body("").as_bytes()).read().status, 200);
+    assert_eq!(post(&sim, "/invocations", &body("")).status, 200, "a full inference route");
     for path in ["/health", "/metrics", "/load", "/version", "/ping"] {
         assert_eq!(get(&sim, path).status, 200, "{path}");
     }
@@ -356,24 +235,14 @@ fn a_key_guards_the_paths_under_v1_alone() {
 #[test]
 fn the_other_apis_answer_in_their_own_shapes() {
     let sim = sim();
-    let completion = post(
-        &sim,
-        "/v1/completions",
-        r#"{"prompt":[1,2,3],"max_tokens":3}"#,
-    )
-    .json();
+    let completion = post(&sim, "/v1/completions", r#"{"prompt":[1,2,3],"max_tokens":3}"#).json();
     assert_eq!(completion["object"], "text_completion");
     assert_eq!(completion["usage"]["prompt_tokens"], 3);
     assert_eq!(completion["choices"][0]["finish_reason"], "length");
     let embedding = post(&sim, "/v1/embeddings", r#"{"input":["ab","cde"]}"#).json();
     assert_eq!(embedding["usage"]["prompt_tokens"], 5);
     assert!(embedding["data"][0]["embedding"].is_array());
-    let response = post(
-        &sim,
-        "/v1/responses",
-        r#"{"input":"hello","max_output_tokens":4}"#,
-    )
-    .json();
+    let response = post(&sim, "/v1/responses", r#"{"input":"hello","max_output_tokens":4}"#).json();
     assert_eq!(response["usage"]["output_tokens"], 4);
     let message = body("").replace("\"hi\"", r#"[{"type":"text","text":"hi"}]"#);
     let message = post(&sim, "/v1/messages", &message).json();
@@ -389,35 +258,17 @@ fn the_other_apis_answer_in_their_own_shapes() {
 
 #[test]
 fn an_answer_without_a_cap_stops_at_the_configured_length() {
-    let sim = Sim::start(SimConfig {
-        output_tokens: 7,
-        ..SimConfig::default()
-    })
-    .unwrap();
-    let answer = post(
-        &sim,
-        CHAT,
-        r#"{"messages":[{"role":"user","content":"hi"}]}"#,
-    )
-    .json();
+    let sim = Sim::start(SimConfig { output_tokens: 7, ..SimConfig::default() }).unwrap();
+    let answer = post(&sim, CHAT, r#"{"messages":[{"role":"user","content":"hi"}]}"#).json();
     assert_eq!(answer["usage"]["completion_tokens"], 7);
     assert_eq!(answer["choices"][0]["finish_reason"], "stop");
 }
 
 #[test]
 fn a_captured_request_is_kept_byte_for_byte() {
-    let sim = Sim::start(SimConfig {
-        capture: true,
-        ..SimConfig::default()
-    })
-    .unwrap();
+    let sim = Sim::start(SimConfig { capture: true, ..SimConfig::default() }).unwrap();
     let sent = body(r#", "x" : [ 1 ]"#);
-    assert_eq!(
-        send(&sim, CHAT, &["x-mark: yes"], sent.as_bytes())
-            .read()
-            .status,
-        200
-    );
+    assert_eq!(send(&sim, CHAT, &["x-mark: yes"], sent.as_bytes()).read().status, 200);
     until("it is logged", || sim.stats().served == 1);
     let seen = sim.log().pop().and_then(|entry| entry.seen).unwrap();
     assert_eq!(seen.body, sent.as_bytes());
