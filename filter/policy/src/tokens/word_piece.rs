@@ -53,9 +53,8 @@ pub struct WordPiece {
 impl TokenCounter for WordPiece {
     fn text(&mut self, text: &str) {
         self.bytes = self.bytes.saturating_add(text.len() as u64);
-        let mut weighed = Weighed(0);
-        scan::scan(text, &mut weighed);
-        self.units = self.units.saturating_add(weighed.0);
+        let Weighed(units) = scan::scan(text, Weighed(0));
+        self.units = self.units.saturating_add(units);
     }
 
     fn tokens(&self) -> u64 {
@@ -80,8 +79,7 @@ impl Tally for Weighed {
 /// What the estimate of `text` is made of: names and amounts, for fitting the weights anew.
 #[doc(hidden)]
 pub fn word_piece_features(text: &str) -> Vec<(String, u32)> {
-    let mut found = Found(vec![0; Feature::ALL.len()]);
-    scan::scan(text, &mut found);
+    let found = scan::scan(text, Found(vec![0; Feature::ALL.len()]));
     let names = Feature::ALL.iter().map(|feature| format!("{feature:?}"));
     names.zip(found.0).collect()
 }

@@ -75,30 +75,54 @@ pub(super) fn run_of(bytes: &[u8], byte: u8) -> usize {
 /// Length of the word that `bytes` starts with, zero if with none, where it is plain: no capital
 /// but the first, nothing beyond ASCII behind it, and not among the last bytes of the text.
 #[inline]
-pub(super) fn plain_word(mut bytes: &[u8]) -> Option<usize> {
-    let mut length = 0_usize;
+pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
+    let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+    let others = no_letters(word);
     // The first letter may be a capital.
-    let mut small = !0xFF;
+    if is_cut(word, others, HIGH & !0xFF) {
+        return None;
+    }
+    if others == 0 {
+        return long_plain_word(bytes);
+    }
+    Some((others.trailing_zeros() / 8) as usize)
+}
+
+/// The same for a word whose first eight bytes are known to be plain letters.
+#[inline(never)]
+fn long_plain_word(bytes: &[u8]) -> Option<usize> {
+    let mut length = 8_usize;
     loop {
-        let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
-        let folded = (word | LOW.wrapping_mul(0x20)) & !HIGH;
-        let from_a = folded.wrapping_add(LOW.wrapping_mul(0x80 - b'a' as u64));
-        let past_z = folded.wrapping_add(LOW.wrapping_mul(0x7F - b'z' as u64));
-        // The high bits of all bytes that are no letter; the lowest of them ends the word.
-        let others = (!(from_a ^ past_z) | word) & HIGH;
-        let before = others.wrapping_sub(1) & !others;
-        let capitals = !(word << 2) & before & small & HIGH;
-        let end = others & others.wrapping_neg();
-        if capitals | (word & end) != 0 {
+        let word = u64::from_le_bytes(*bytes.get(length..)?.first_chunk::<8>()?);
+        let others = no_letters(word);
+        if is_cut(word, others, HIGH) {
             return None;
         }
-        length = length.wrapping_add((others.trailing_zeros() / 8) as usize);
         if others != 0 {
-            return Some(length);
+            return Some(length.wrapping_add((others.trailing_zeros() / 8) as usize));
         }
-        small = !0;
-        bytes = bytes.get(8..).unwrap_or_default();
+        length = length.wrapping_add(8);
     }
+}
+
+/// The high bits of all bytes that are no ASCII letter.
+#[inline]
+const fn no_letters(word: u64) -> u64 {
+    // Case and the high bit left out, a letter is between two sums.
+    let folded = word & LOW.wrapping_mul(0x5F);
+    let from_a = folded.wrapping_add(LOW.wrapping_mul(0x80 - b'A' as u64));
+    let past_z = folded.wrapping_add(LOW.wrapping_mul(0x7F - b'Z' as u64));
+    (!(from_a ^ past_z) | word) & HIGH
+}
+
+/// Whether one of the letters up to the first of the `others` is a capital, of those that `watched`
+/// has the high bit of, or that first other one is beyond ASCII.
+#[inline]
+const fn is_cut(word: u64, others: u64, watched: u64) -> bool {
+    let capitals = !((word << 2) | others) & watched;
+    let wide = word & others;
+    let up_to_the_first = others ^ others.wrapping_sub(1);
+    (capitals | wide) & up_to_the_first != 0
 }
 
 /// The character beyond ASCII that `bytes` starts with, and its length in bytes.

@@ -22,9 +22,9 @@ pub(super) trait Tally {
     fn add(&mut self, feature: Feature, amount: u32);
 }
 
-/// Reports the features of one text.
+/// Reports the features of one text to the tally and gives it back.
 #[inline]
-pub(super) fn scan(text: &str, tally: &mut impl Tally) {
+pub(super) fn scan<T: Tally>(text: &str, tally: T) -> T {
     let mut scan = Scan {
         rest: text.as_bytes(),
         lead: Lead::Bare,
@@ -33,16 +33,22 @@ pub(super) fn scan(text: &str, tally: &mut impl Tally) {
         traditional: 0,
         tally,
     };
+    // The rare ways take the state and give it back, so that the common ones have it in registers.
     while let Some(&first) = scan.rest.first() {
         match Class::of(first) {
-            Class::Letter => scan.words(),
+            Class::Letter => {
+                if !scan.plain_words() {
+                    scan = scan.any_word();
+                }
+            }
             Class::Space => scan.white_space(),
             Class::Mark => scan.marks(),
             Class::Digit => scan.digits(),
-            Class::Wide => scan.beyond_ascii(),
+            Class::Wide => scan = scan.beyond_ascii(),
             Class::Control => scan.control(),
         }
     }
+    scan.tally
 }
 
 /// What stands before a word and belongs to its piece.
@@ -59,7 +65,7 @@ enum Lead {
 const LANGUAGE_REACH: u32 = 24;
 
 /// State of one pass over a text.
-struct Scan<'t, 's, T> {
+struct Scan<'t, T> {
     /// What is left of the text, from a character on.
     rest: &'t [u8],
     lead: Lead,
@@ -69,50 +75,41 @@ struct Scan<'t, 's, T> {
     russian: u32,
     /// Runs of hanzi left that count as traditional, which vocabularies know less well.
     traditional: u32,
-    tally: &'s mut T,
+    tally: T,
 }
 
-impl<T: Tally> Scan<'_, '_, T> {
+impl<T: Tally> Scan<'_, T> {
     #[inline]
     fn advance(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// A word of Latin letters, and those that follow after one blank each: most of most texts.
+    /// A plain word, and those that follow after one blank each: most of most texts. False if the
+    /// last of them, which is still to be taken, is not plain.
     #[inline]
-    fn words(&mut self) {
-        match plain_word(self.rest) {
-            Some(length) => self.plain_word(length),
-            None => self.word(),
+    fn plain_words(&mut self) -> bool {
+        loop {
+            let Some(length) = plain_word(self.rest) else { return false };
+            self.close(&Part { lead: Some(self.lead), letters: amount(length), capitals: 0 });
+            self.accents = self.accents.saturating_sub(1);
+            self.advance(length);
+            self.lead = Lead::Bare;
+            let [b' ', behind @ ..] = self.rest else { return true };
+            if !behind.first().is_some_and(|&next| Class::of(next) == Class::Letter) {
+                return true;
+            }
+            self.rest = behind;
+            self.lead = Lead::Blank;
         }
-        // Summed up here: a sum in the tally is written and read back for every word.
-        let (mut words, mut over8) = (0_u32, 0_u32);
-        let mut rest = self.rest;
-        while self.accents == 0
-            && let [b' ', behind @ ..] = rest
-            && let Some(length @ 1..) = plain_word(behind)
-        {
-            words = words.wrapping_add(1);
-            over8 = over8.wrapping_add(amount(length.saturating_sub(8)));
-            rest = behind.get(length..).unwrap_or_default();
-        }
-        self.rest = rest;
-        self.tally.add(Feature::WordSpaced, words);
-        self.tally.add(Feature::SpacedOver8, over8);
     }
 
-    /// A word that is not to be cut and has no accents.
-    #[inline]
-    fn plain_word(&mut self, length: usize) {
-        let letters = amount(length);
-        self.close(&Part { lead: Some(self.lead), letters, capitals: 0 });
-        self.lead = Lead::Bare;
-        self.accents = self.accents.saturating_sub(1);
-        self.advance(length);
+    #[inline(never)]
+    fn any_word(mut self) -> Self {
+        self.word();
+        self
     }
 
     /// Any word of Latin letters, cut where camel case changes.
-    #[inline(never)]
     fn word(&mut self) {
         let mut part = Part::new(Some(self.lead));
         self.lead = Lead::Bare;
@@ -184,7 +181,7 @@ impl<T: Tally> Scan<'_, '_, T> {
         if part.letters == 0 {
             return;
         }
-        let tally = &mut *self.tally;
+        let tally = &mut self.tally;
         let over = |limit: u32| part.letters.saturating_sub(limit);
         if part.capitals > 1 && part.capitals >= part.letters {
             tally.add(Feature::Capitals, 1);
@@ -283,21 +280,21 @@ impl<T: Tally> Scan<'_, '_, T> {
     /// Punctuation: a run, with the line breaks behind it. A single mark joins the word behind it.
     #[inline]
     fn marks(&mut self) {
-        let length = run(self.rest, Class::Mark);
-        let run = self.rest.get(..length).unwrap_or_default();
-        self.advance(length);
-        let next = self.rest.first();
-        let blank = self.lead == Lead::Blank;
+        let joined = self.lead == Lead::Blank;
         self.lead = Lead::Bare;
-        if length == 1 && !blank && next.is_some_and(|&next| Class::of(next) == Class::Letter) {
-            self.lead = Lead::Mark;
-            return;
+        let [_, behind @ ..] = self.rest else { return };
+        let next = behind.first().map(|&next| Class::of(next));
+        if next == Some(Class::Mark) {
+            self.mark_run();
+        } else {
+            self.rest = behind;
+            if next == Some(Class::Letter) && !joined {
+                self.lead = Lead::Mark;
+                return;
+            }
         }
         self.tally.add(Feature::Marks, 1);
-        if length > 1 {
-            self.mark_run(run);
-        }
-        if next == Some(&b'\n') {
+        if self.rest.first() == Some(&b'\n') {
             self.tally.add(Feature::MarkedLineBreaks, 1);
             let breaks = run_of(self.rest, b'\n');
             self.tally.add(Feature::LongRun, amount(breaks) / LONG_RUN);
@@ -305,11 +302,14 @@ impl<T: Tally> Scan<'_, '_, T> {
         }
     }
 
-    /// What the marks of a run cost besides, by how they change.
+    /// Takes a run of marks: what they cost besides, by how they change.
     #[inline]
-    fn mark_run(&mut self, run: &[u8]) {
-        let tally = &mut *self.tally;
-        let length = amount(run.len());
+    fn mark_run(&mut self) {
+        let length = run(self.rest, Class::Mark);
+        let run = self.rest.get(..length).unwrap_or_default();
+        self.advance(length);
+        let tally = &mut self.tally;
+        let length = amount(length);
         if length <= SHORT_RUN {
             let pairs = run.iter().zip(run.iter().skip(1));
             let equal = pairs.fold(0_u32, |sum, (a, b)| sum.wrapping_add(u32::from(a == b)));

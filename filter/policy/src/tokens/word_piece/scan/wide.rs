@@ -6,11 +6,11 @@ use crate::tokens::word_piece::feature::Feature;
 use crate::tokens::word_piece::repeats::Repeats;
 use crate::tokens::word_piece::script::{Script, is_traditional};
 
-impl<T: Tally> Scan<'_, '_, T> {
+impl<T: Tally> Scan<'_, T> {
     /// A run of one script, or a word that starts with an accented letter.
     #[inline(never)]
-    pub(super) fn beyond_ascii(&mut self) {
-        let Some((first, length)) = wide(self.rest) else { return };
+    pub(super) fn beyond_ascii(mut self) -> Self {
+        let Some((first, length)) = wide(self.rest) else { return self };
         match Script::of(first) {
             Script::Latin => {
                 let before = self.rest.len();
@@ -21,7 +21,7 @@ impl<T: Tally> Scan<'_, '_, T> {
                     self.tally.add(Feature::OtherLetter, 1);
                     self.advance(length);
                 }
-                return;
+                return self;
             }
             Script::Han => self.hanzi(),
             Script::Cyrillic => self.cyrillic(),
@@ -35,6 +35,7 @@ impl<T: Tally> Scan<'_, '_, T> {
             }
         }
         self.lead = Lead::Bare;
+        self
     }
 
     /// Takes all characters of a script that stand here and shows them to `each`: their number.
