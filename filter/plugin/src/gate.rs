@@ -86,6 +86,7 @@ pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<
         if let Some(gate) = gates.get(root_id) {
             let mut open = gate.try_borrow_mut().ok()?;
             let Gate { engine, port, .. } = &mut *open;
+            engine.retire(&policy, port);
             port.adopt(Rc::clone(&policy));
             engine.adopt(policy, port);
             open.body_seen = false;

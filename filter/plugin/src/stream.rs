@@ -253,20 +253,12 @@ fn bearer_token(value: &[u8]) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
 }
 
-/// Who broke off an answer that was not sent to its end, by Envoy's response flags.
+/// Who broke off an answer that was not sent to its end, by Envoy's response flags: the client where
+/// they say so or say nothing, otherwise the engine, the way to it, or a timer of Envoy's own.
 fn how_it_was_cut() -> Ending {
-    /// No healthy upstream, its time-out, local and remote reset, connection failure, termination
-    /// and overflow, no route: bits 1 to 8 of Envoy's response flags. Then retries used up (15),
-    /// its longest duration reached (19), protocol error (23: a chunked answer that breaks off), no
-    /// cluster (24), no address (26).
-    const UPSTREAM: u64 = 0x1fe | 1 << 15 | 1 << 19 | 1 << 23 | 1 << 24 | 1 << 26;
-    /// The client closed its connection (14) or reset its stream (28).
-    const DOWNSTREAM: u64 = 1 << 14 | 1 << 28;
+    /// The client's connection was closed, its protocol was broken, it reset the stream.
+    const DOWNSTREAM: u64 = 1 << 14 | 1 << 18 | 1 << 28;
     let bytes = host::property(&["response", "flags"]).unwrap_or_default();
     let flags = bytes.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes));
-    if flags & DOWNSTREAM == 0 && flags & UPSTREAM != 0 {
-        Ending::EngineCut
-    } else {
-        Ending::ClientLeft
-    }
+    if flags == 0 || flags & DOWNSTREAM != 0 { Ending::ClientLeft } else { Ending::EngineCut }
 }

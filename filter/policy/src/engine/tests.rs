@@ -759,6 +759,28 @@ fn gauges_show_all_instances() {
 }
 
 #[test]
+fn gauges_of_names_that_a_push_takes_away_go_to_zero_and_no_others() {
+    let mut gate = Gate::new(&policy(1, ""));
+    let held = ["big", "lite"].map(|model| gate.admitted("batch-key", &chat(model)));
+    gate.queued("batch-key", &chat("big"));
+    gate.tick();
+    let next = br#"{"models": [{"name": "big", "cluster": "c", "max_in_flight": 1}],
+                    "tiers": [{"name": "economy"}]}"#;
+    let next = Policy::from_json(next).expect("legal");
+    gate.engine.retire(&next, &mut gate.host.clone());
+    let of = |stat| gate.host.gauge(stat).expect("set");
+    for (big, lite) in [
+        (of(StatId::InFlight(0)), of(StatId::InFlight(1))),
+        (of(StatId::InFlightLimit(0)), of(StatId::InFlightLimit(1))),
+        (of(StatId::QueueCapacity(0, 1)), of(StatId::QueueCapacity(1, 1))),
+        (of(StatId::QueueDepth(0, 1)), of(StatId::QueueCapacity(0, 0))),
+    ] {
+        assert!(big > 0 && lite == 0, "{big} {lite}");
+    }
+    assert_eq!(held.len(), 2);
+}
+
+#[test]
 fn a_body_whose_announced_length_is_over_the_limit_is_not_awaited() {
     let mut gate = Gate::new(&policy(1, ""));
     for (length, held) in [(&b"100000"[..], true), (b"100001", false), (b"none", true)] {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use super::request_state::{Answer, Phase, Request};
 use super::{Action, Engine, Verdict};
-use crate::config::PoolPolicy;
+use crate::config::{Policy, PoolPolicy};
 use crate::ids::{MILLI, Nanos, PoolId, StreamId};
 use crate::members;
 use crate::outcome::Outcome;
@@ -146,6 +146,25 @@ impl Engine {
         self.pools.retain(|id, pool| {
             !pool.is_idle() || pool.is_stale() || rules.iter().any(|rule| rule.id == *id)
         });
+    }
+
+    /// Sets the gauges to zero that the next policy has no names for: nobody sets them later, and
+    /// Envoy never forgets a stat. To be called while the host still names stats after the policy
+    /// that serves, so before [`Engine::adopt`].
+    pub fn retire(&self, next: &Policy, port: &mut dyn Port) {
+        for (index, model) in self.policy.models.iter().enumerate() {
+            let stays = next.models.iter().any(|other| other.name == model.name);
+            if !stays {
+                port.set(StatId::InFlight(index), 0);
+                port.set(StatId::InFlightLimit(index), 0);
+            }
+            for (at, tier) in self.policy.tiers.iter().enumerate() {
+                if !(stays && next.tiers.iter().any(|other| other.name == tier.name)) {
+                    port.set(StatId::QueueDepth(index, at), 0);
+                    port.set(StatId::QueueCapacity(index, at), 0);
+                }
+            }
+        }
     }
 
     /// Sets the gauges from the shared ledgers: every instance would set the same.
