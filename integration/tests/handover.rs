@@ -40,9 +40,9 @@ async fn handed_over(workers: usize) -> Result<()> {
         quantile(&gaps, 0.5),
         quantile(&gaps, 1.0),
     );
-    // On the way are three threads that must wake up: the worker that has the answer, the one that
-    // has the next request, and the engine's.
-    assert!(p99 <= 5.0 + 3.0 * late, "{workers} workers: {p99:.2} ms, {late:.2} ms late");
+    // On the way are four turns of a thread: the engine's that writes the end, the worker's that
+    // has the answer, that of the worker with the next request, and the engine's again.
+    assert!(p99 <= 5.0 + 4.0 * late, "{workers} workers: {p99:.2} ms, {late:.2} ms late");
     assert_eq!(upstream.peak(), PERMITS, "{workers} workers");
     Ok(())
 }

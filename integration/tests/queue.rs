@@ -50,14 +50,17 @@ async fn four_permits_48_clients(workers: usize) -> Result<()> {
     let waits = waits.collect::<Result<Vec<f64>>>()?;
     let (mean, slowest) = (mean(&waits), largest(&waits));
     let mut each = vec![0; CLIENTS];
-    served.iter().for_each(|served| each[served.client] += 1);
-    let (least, most) = (each.iter().min().expect("clients"), each.iter().max().expect("clients"));
+    for one in &served {
+        each[one.client] += 1;
+    }
+    let (fewest, busiest) =
+        (each.iter().min().expect("clients"), each.iter().max().expect("clients"));
     // All that waited through a stall of the machine were held up by it alike, and so were those
     // that ran.
     let stall = largest(&service) - ms(nominal);
     println!(
         "{workers} workers: {:.1} % of nominal, {:.1} % of measured service; wait mean {mean:.0} \
-         ms, slowest {:.3} of it; {least} to {most} a client; longest stall {stall:.1} ms",
+         ms, slowest {:.3} of it; {fewest} to {busiest} a client; longest stall {stall:.1} ms",
         of_nominal * 100.0,
         of_service * 100.0,
         slowest / mean,
@@ -66,7 +69,7 @@ async fn four_permits_48_clients(workers: usize) -> Result<()> {
     assert!(of_service >= 0.93, "{workers} workers: {of_service:.3} of the engine's time is used");
     let bound = if workers == 4 { 1.35 } else { 1.25 };
     assert!(slowest <= mean * bound + stall, "{workers} workers: {slowest:.0} of {mean:.0} ms");
-    assert!(*least >= 15 && *most <= 19, "{workers} workers: {each:?}");
+    assert!(*fewest >= 15 && *busiest <= 19, "{workers} workers: {each:?}");
     Ok(())
 }
 
@@ -153,8 +156,8 @@ async fn half_of_the_queue_leaves(workers: usize) -> Result<()> {
     assert!(late.is_some_and(|late| late <= 2 * PERMITS), "{workers} workers: {order:?}");
     if workers == 1 {
         let expected = (0..QUEUE).step_by(2).chain(QUEUE..QUEUE + QUEUE / 2);
-        let place: BTreeMap<usize, usize> = expected.enumerate().map(|(at, n)| (n, at)).collect();
-        let off = order.iter().enumerate().map(|(at, number)| place[number].abs_diff(at)).max();
+        let due: BTreeMap<usize, usize> = expected.enumerate().map(|(at, n)| (n, at)).collect();
+        let off = order.iter().enumerate().map(|(at, number)| due[number].abs_diff(at)).max();
         assert!(off.is_some_and(|off| off <= 2 * PERMITS), "{order:?}");
     }
     println!("{workers} workers: gauge right after {freed:?}; served {order:?}");

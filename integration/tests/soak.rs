@@ -69,8 +69,8 @@ async fn soak(workers: usize) -> Result<()> {
         tally.cut,
         upstream.peak(),
         started.elapsed().as_secs_f64(),
-        warm.0 as f64 / 1048576.0,
-        end.0 as f64 / 1048576.0,
+        warm.0 as f64 / 1_048_576.0,
+        end.0 as f64 / 1_048_576.0,
         tally.answers,
     );
     println!("{workers} workers: outcomes {:?}", outcomes(&stats));

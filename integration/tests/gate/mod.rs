@@ -43,7 +43,7 @@ pub fn tier(name: &str, weight: u32) -> Value {
 /// One model with these permits, the given tiers, and keys, each with the name of its tier.
 pub fn policy(permits: usize, tiers: &[Value], keys: &[(&str, &str)]) -> Value {
     let entry = |(key, tier): &(&str, &str)| {
-        let hash: String = Sha256::digest(key).iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = hex(&Sha256::digest(key));
         json!({"id": key, "sha256": hash, "tier": tier})
     };
     let entries: Vec<Value> = keys.iter().map(entry).collect();
@@ -53,6 +53,10 @@ pub fn policy(permits: usize, tiers: &[Value], keys: &[(&str, &str)]) -> Value {
         "tiers": tiers,
         "keys": {"entries": entries},
     })
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
 }
 
 pub fn gate(upstream: &Upstream, workers: usize, policy: Value) -> GateBuilder {
