@@ -269,6 +269,23 @@ fn count_slo(
     }
 }
 
+/// The fields that a request leaves for the access log.
+pub const LOG_FIELDS: [&str; 13] = [
+    "request_id",
+    "queue_start",
+    "exec_start",
+    "first_token",
+    "finish_time",
+    "model",
+    "class",
+    "tier",
+    "key",
+    "outcome",
+    "context_len",
+    "queue_ms",
+    "exec_ms",
+];
+
 /// The fields of the log line, as members of a JSON object after others.
 fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
     let times = times(request, now);

@@ -605,6 +605,10 @@ fn the_log_line_is_json_whatever_the_request_id_is() {
         let expected = std::str::from_utf8(id).ok().filter(|id| !id.is_empty());
         assert_eq!(line["request_id"].as_str(), expected);
         assert_eq!(line["queue_ms"].as_f64(), Some(0.0));
+        let fields = line.as_object().expect("an object");
+        assert!(LOG_FIELDS.iter().all(|field| fields.contains_key(*field)));
+        // One more is there before them.
+        assert_eq!(fields.len(), LOG_FIELDS.len() + 1);
     }
 }
 
