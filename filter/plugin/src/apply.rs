@@ -3,7 +3,7 @@
 use slogate_policy::engine::{Action, Verdict};
 use slogate_policy::refusal::Refusal;
 
-use crate::host::{self, HeaderMap};
+use crate::host::{self, HeaderMap, Headers};
 
 /// The header that Envoy's `cluster_header` route reads.
 pub(crate) const CLUSTER_HEADER: &str = "x-slogate-cluster";
@@ -15,11 +15,25 @@ pub(crate) fn admit(cluster: &str) {
     }
 }
 
+/// Adds headers to the current answer, in one call for all of them. The engine's own copies of ours
+/// go; `server-timing` may be there more than once.
+pub(crate) fn stamp(old: &Headers, new: &[(&'static str, String)]) {
+    let ours = |name: &[u8]| {
+        new.iter().any(|(ours, _)| ours.as_bytes() == name && *ours != "server-timing")
+    };
+    let kept = old.iter().filter(|(name, _)| !ours(name));
+    let added = new.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    let all: Vec<_> = kept.chain(added).collect();
+    if let Err(status) = host::set_headers(HeaderMap::Response, &all) {
+        log::error!("the answer's headers could not be set: {status:?}");
+    }
+}
+
 /// Answers the current request.
 pub(crate) fn refuse(refusal: &Refusal, request_id: &str) {
     let headers = refusal.all_headers();
-    let headers: Vec<(&str, &str)> =
-        headers.iter().map(|(name, value)| (*name, value.as_str())).collect();
+    let headers: Vec<_> =
+        headers.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes())).collect();
     let details = format!("slogate_{}", refusal.code);
     let body = refusal.body(request_id);
     if let Err(status) = host::send_local_response(refusal.status, &details, &headers, &body) {

@@ -34,21 +34,39 @@ pub(crate) struct Gate {
     pub(crate) bodiless: Vec<(StreamId, u64)>,
     /// Envoy has handed a body on under the present configuration.
     pub(crate) body_seen: bool,
-    /// What the wall clock was ahead of the monotonic clock at the last tick.
-    wall_ahead: u64,
+    clock: Clock,
 }
 
 impl Gate {
-    /// Now, on both clocks. Only the monotonic one is read: asking the host costs as much as
-    /// everything else a callback does.
+    /// Now, on both clocks.
     pub(crate) fn now(&self) -> Moment {
-        let mono = host::monotonic_nanos();
-        Moment { mono, wall: mono.wrapping_add(self.wall_ahead) }
+        self.clock.now()
+    }
+
+    /// A clock to be read later, if at all.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
     }
 
     /// Sets the wall clock anew.
     pub(crate) fn read_wall_clock(&mut self) {
-        self.wall_ahead = host::wall_nanos().wrapping_sub(host::monotonic_nanos());
+        self.clock.wall_ahead = host::wall_nanos().wrapping_sub(host::monotonic_nanos());
+    }
+}
+
+/// The host's clocks. Only the monotonic one is read each time: asking the host costs as much as
+/// everything else a callback does.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Clock {
+    /// What the wall clock was ahead of the monotonic clock at the last tick.
+    wall_ahead: u64,
+}
+
+impl Clock {
+    /// Now, on both clocks.
+    pub(crate) fn now(self) -> Moment {
+        let mono = host::monotonic_nanos();
+        Moment { mono, wall: mono.wrapping_add(self.wall_ahead) }
     }
 }
 
@@ -77,7 +95,8 @@ pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<
         let prefix = format!("slogate/{root_id}/");
         let mut port = HostPort::new(&prefix, vm_id.to_owned(), BUILD, Rc::clone(&policy));
         let engine = Engine::new(&prefix, BUILD, policy, &mut port);
-        let mut gate = Gate { engine, port, bodiless: Vec::new(), body_seen: false, wall_ahead: 0 };
+        let mut gate =
+            Gate { engine, port, bodiless: Vec::new(), body_seen: false, clock: Clock::default() };
         gate.read_wall_clock();
         let gate = Rc::new(RefCell::new(gate));
         gates.insert(root_id.to_owned(), Rc::clone(&gate));

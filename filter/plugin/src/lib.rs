@@ -1,9 +1,9 @@
 //! The adapter of slogate: Envoy's callbacks become questions to the policy core, its verdicts
 //! become host calls.
 //!
-//! Nothing is decided here. [`root`] takes configuration, ticks and messages, [`stream`] a
-//! request's callbacks, [`apply`] is the only place that lets a request through or answers it,
-//! and [`host`] wraps the host's functions so that no status of theirs can become a panic.
+//! Nothing is decided here. `root` takes configuration, ticks and messages, `stream` a
+//! request's callbacks, `apply` is the only place that lets a request through or answers it,
+//! and `host` wraps the host's functions so that no status of theirs can become a panic.
 
 #![cfg(target_arch = "wasm32")]
 

@@ -125,8 +125,8 @@ impl HttpContext for Stream {
         head.key = bearer.or(x_api_key).or(api_key);
         let stream = self.stream();
         let begun = self.ask(|gate| {
-            let now = gate.now();
-            let begun = gate.engine.begin(stream, &head, now);
+            let clock = gate.clock();
+            let begun = gate.engine.begin(stream, &head, || clock.now());
             if begun == Begin::Hold && !gate.body_seen {
                 gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
             }
@@ -180,11 +180,12 @@ impl HttpContext for Stream {
         if self.hold == Hold::Nothing {
             return Action::Continue;
         }
-        let status = host::header(HeaderMap::Response, ":status").unwrap_or_default();
-        let status = std::str::from_utf8(&status).ok().and_then(|text| text.parse().ok());
-        let kind = host::header(HeaderMap::Response, "content-type").unwrap_or_default();
-        let event_stream =
-            kind.get(..17).is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"));
+        let headers = host::headers(HeaderMap::Response).unwrap_or_default();
+        let value = |name: &[u8]| headers.iter().find(|(other, _)| *other == name).map(|(_, v)| v);
+        let status =
+            value(b":status").and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        let kind = value(b"content-type").and_then(|kind| kind.get(..17));
+        let event_stream = kind.is_some_and(|k| k.eq_ignore_ascii_case(b"text/event-stream"));
         let stream = self.stream();
         let stamp = self.ask(|gate| {
             let now = gate.now();
@@ -192,10 +193,8 @@ impl HttpContext for Stream {
         });
         if let Some(Some(stamp)) = stamp {
             self.watch = stamp.watch;
-            for (name, value) in &stamp.headers {
-                let set =
-                    if *name == "server-timing" { host::add_header } else { host::replace_header };
-                let _ = set(HeaderMap::Response, name, value);
+            if !stamp.headers.is_empty() {
+                apply::stamp(&headers, &stamp.headers);
             }
         }
         Action::Continue

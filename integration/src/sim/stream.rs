@@ -134,7 +134,7 @@ impl Chunks {
                 self.chunk(&mut text, &choice, made);
             }
             Api::Responses => {
-                named(&mut text, "response.output_text.delta", json!({"delta": token}))
+                named(&mut text, "response.output_text.delta", json!({"delta": token}));
             }
             Api::Messages => named(
                 &mut text,

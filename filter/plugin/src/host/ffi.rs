@@ -50,13 +50,7 @@ mod sys {
             data: *mut *mut u8,
             size: *mut usize,
         ) -> u32;
-        pub(super) fn proxy_add_header_map_value(
-            map: u32,
-            key: *const u8,
-            key_size: usize,
-            value: *const u8,
-            value_size: usize,
-        ) -> u32;
+        pub(super) fn proxy_set_header_map_pairs(map: u32, data: *const u8, size: usize) -> u32;
         pub(super) fn proxy_replace_header_map_value(
             map: u32,
             key: *const u8,
@@ -206,18 +200,12 @@ pub(crate) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
     .ok()
 }
 
-pub(crate) fn add_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {
-    // SAFETY: `name` and `value` outlive the call.
-    Status(unsafe {
-        sys::proxy_add_header_map_value(
-            map as u32,
-            name.as_ptr(),
-            name.len(),
-            value.as_ptr(),
-            value.len(),
-        )
-    })
-    .check()
+/// Replaces all headers of a map.
+pub(crate) fn set_headers(map: HeaderMap, headers: &[(&[u8], &[u8])]) -> Result<(), Status> {
+    let headers = pairs(headers);
+    // SAFETY: `headers` outlives the call.
+    Status(unsafe { sys::proxy_set_header_map_pairs(map as u32, headers.as_ptr(), headers.len()) })
+        .check()
 }
 
 pub(crate) fn replace_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {
@@ -254,7 +242,7 @@ pub(crate) fn continue_request() -> Result<(), Status> {
 pub(crate) fn send_local_response(
     status: u16,
     details: &str,
-    headers: &[(&str, &str)],
+    headers: &[(&[u8], &[u8])],
     body: &[u8],
 ) -> Result<(), Status> {
     let headers = pairs(headers);
@@ -275,8 +263,11 @@ pub(crate) fn send_local_response(
 }
 
 /// Headers in the ABI's encoding: count, sizes, then names and values with a zero behind each.
-fn pairs(headers: &[(&str, &str)]) -> Vec<u8> {
-    let mut out = Vec::new();
+fn pairs(headers: &[(&[u8], &[u8])]) -> Vec<u8> {
+    let size = headers.iter().fold(4_usize, |sum, (name, value)| {
+        sum.saturating_add(name.len()).saturating_add(value.len()).saturating_add(10)
+    });
+    let mut out = Vec::with_capacity(size);
     let word = |out: &mut Vec<u8>, len: usize| {
         out.extend_from_slice(&u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes());
     };
@@ -287,7 +278,7 @@ fn pairs(headers: &[(&str, &str)]) -> Vec<u8> {
     }
     for (name, value) in headers {
         for text in [name, value] {
-            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(text);
             out.push(0);
         }
     }

@@ -46,6 +46,7 @@ impl Engine {
         match &mut request.phase {
             Phase::Running { since, answer } => {
                 answer.status = Some(status);
+                answer.event_stream = event_stream;
                 if event_stream {
                     answer.watch = FirstEvent::default();
                 } else if status < 400 {
@@ -103,6 +104,9 @@ impl Engine {
         port: &mut dyn Port,
     ) -> Option<(String, Vec<Action>)> {
         let mut request = self.requests.remove(&stream)?;
+        // A request that was not there whole has not waited.
+        let at = if let Phase::Over { at, .. } = request.phase { at } else { now.mono };
+        request.arrived.get_or_insert(Moment { mono: at, wall: now.wall_at(at) });
         let mut promoted = Vec::new();
         let outcome = match &request.phase {
             Phase::Reading => Outcome::LeftWaiting,
@@ -119,7 +123,7 @@ impl Engine {
                 if let (Some(job), Some(slot)) = (&request.job, self.slot)
                     && let Some(pool) = self.pools.get_mut(&job.pool)
                 {
-                    promoted = pool.release(slot, job.lane, held, port);
+                    promoted = pool.release(slot, job.lane, held, now.mono, port);
                 }
                 outcome_of(answer, ending)
             }
@@ -142,7 +146,7 @@ fn stamp(
     event_stream: bool,
     now: Nanos,
 ) -> Vec<(&'static str, String)> {
-    let queue = millis(since.saturating_sub(request.arrived.mono));
+    let queue = millis(since.saturating_sub(request.arrived().mono));
     let mut headers = Vec::with_capacity(8);
     if event_stream {
         headers.push(("server-timing", format!("queue;dur={queue}")));
@@ -181,28 +185,32 @@ fn outcome_of(answer: &Answer, ending: Ending) -> Outcome {
 struct Times {
     exec_start: Option<Nanos>,
     first_token: Option<Nanos>,
+    event_stream: bool,
     queue: Nanos,
     exec: Option<Nanos>,
 }
 
 fn times(request: &Request, now: Nanos) -> Times {
-    let arrived = request.arrived.mono;
+    let arrived = request.arrived().mono;
     match &request.phase {
         Phase::Running { since, answer } => Times {
             exec_start: Some(*since),
             first_token: answer.first_token,
+            event_stream: answer.event_stream,
             queue: since.saturating_sub(arrived),
             exec: Some(now.saturating_sub(*since)),
         },
         Phase::Over { at, .. } => Times {
             exec_start: None,
             first_token: None,
+            event_stream: false,
             queue: at.saturating_sub(arrived),
             exec: None,
         },
         Phase::Reading | Phase::Waiting { .. } => Times {
             exec_start: None,
             first_token: None,
+            event_stream: false,
             queue: now.saturating_sub(arrived),
             exec: None,
         },
@@ -220,7 +228,8 @@ fn count(request: &Request, labels: Labels, outcome: Outcome, now: Nanos, port: 
             if outcome == Outcome::Ok {
                 port.record(stat(ExecPhase::EndToEnd), whole_millis(exec));
             }
-            if let Some(first) = times.first_token {
+            // The first token of an answer that comes whole is not seen.
+            if let (Some(first), true) = (times.first_token, times.event_stream) {
                 let first = whole_millis(first.saturating_sub(since));
                 port.record(stat(ExecPhase::FirstToken), first);
             }
@@ -239,7 +248,7 @@ fn count_slo(
 ) {
     let slo = request.policy.tiers.get(request.tier).and_then(|tier| tier.slo.as_ref());
     let Some(slo) = slo.filter(|_| outcome.counts_for_slo()) else { return };
-    let arrived = request.arrived.mono;
+    let arrived = request.arrived().mono;
     let left = matches!(outcome, Outcome::LeftWaiting | Outcome::LeftRunning);
     let total = now.saturating_sub(arrived);
     let first = times.first_token.map(|first| first.saturating_sub(arrived));
@@ -260,37 +269,76 @@ fn count_slo(
     }
 }
 
+/// The fields that a request leaves for the access log.
+pub const LOG_FIELDS: [&str; 13] = [
+    "request_id",
+    "queue_start",
+    "exec_start",
+    "first_token",
+    "finish_time",
+    "model",
+    "class",
+    "tier",
+    "key",
+    "outcome",
+    "context_len",
+    "queue_ms",
+    "exec_ms",
+];
+
 /// The fields of the log line, as members of a JSON object after others.
 fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
     let times = times(request, now);
-    let wall = |at: Nanos| rfc3339(request.arrived.wall_at(at));
+    let arrived = request.arrived();
     let policy = &request.policy;
     let job = request.job.as_ref();
-    let model = job.and_then(|job| policy.models.get(job.model)).map(|model| model.name.as_str());
-    let class = job.and_then(|job| policy.classes.get(job.class)).map(|class| class.name.as_str());
-    let tier = policy.tiers.get(request.tier).map(|tier| tier.name.as_str());
     let entry = request.caller.and_then(|caller| caller.entry);
-    let key = entry.and_then(|at| policy.keys.entries.get(at)).map(|entry| entry.id.as_str());
     let mut line = String::with_capacity(512);
-    let mut text = |name: &str, value: Option<&str>| {
-        // Names of a policy are plain, but the request id is the client's.
-        let value = value.map_or(Value::Null, Value::from);
-        let _ = write!(line, ",\"{name}\":{value}");
-    };
-    text("request_id", Some(&*request.id).filter(|id| !id.is_empty()));
-    text("queue_start", Some(&wall(request.arrived.mono)));
-    text("exec_start", times.exec_start.map(wall).as_deref());
-    text("first_token", times.first_token.map(wall).as_deref());
-    text("finish_time", Some(&wall(now)));
-    text("model", model);
-    text("class", class);
-    text("tier", tier);
-    text("key", key);
-    text("outcome", Some(outcome.label()));
+    // The id is the client's; everything else is plain.
+    let id = Some(&*request.id).filter(|id| !id.is_empty());
+    let _ = write!(line, ",\"request_id\":{}", id.map_or(Value::Null, Value::from));
+    let moments = [
+        ("queue_start", Some(arrived.mono)),
+        ("exec_start", times.exec_start),
+        ("first_token", times.first_token),
+        ("finish_time", Some(now)),
+    ];
+    for (name, at) in moments {
+        field(
+            &mut line,
+            name,
+            at.map(|at| move |line: &mut String| rfc3339(line, arrived.wall_at(at))),
+        );
+    }
+    let texts = [
+        ("model", job.and_then(|job| policy.models.get(job.model)).map(|model| &*model.name)),
+        ("class", job.and_then(|job| policy.classes.get(job.class)).map(|class| &*class.name)),
+        ("tier", policy.tiers.get(request.tier).map(|tier| &*tier.name)),
+        ("key", entry.and_then(|at| policy.keys.entries.get(at)).map(|entry| &*entry.id)),
+        ("outcome", Some(outcome.label())),
+    ];
+    for (name, text) in texts {
+        field(&mut line, name, text.map(|text| move |line: &mut String| line.push_str(text)));
+    }
     let number = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
     let tokens = number(job.map(|job| job.prompt_tokens.to_string()));
     let exec = number(times.exec.map(millis));
     let queue = millis(times.queue);
     let _ = write!(line, ",\"context_len\":{tokens},\"queue_ms\":{queue},\"exec_ms\":{exec}");
     line
+}
+
+/// Writes a member whose value is plain text, or null.
+fn field(line: &mut String, name: &str, value: Option<impl FnOnce(&mut String)>) {
+    line.push_str(",\"");
+    line.push_str(name);
+    line.push_str("\":");
+    match value {
+        Some(value) => {
+            line.push('"');
+            value(line);
+            line.push('"');
+        }
+        None => line.push_str("null"),
+    }
 }

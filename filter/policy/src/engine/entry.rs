@@ -18,8 +18,13 @@ use crate::tokens::{TokenCounter, WordPiece, template};
 use crate::{keys, members};
 
 impl Engine {
-    /// Takes a request's head.
-    pub fn begin(&mut self, stream: StreamId, head: &Head<'_>, now: Moment) -> Begin {
+    /// Takes a request's head. The clock is read only where the request ends here.
+    pub fn begin(
+        &mut self,
+        stream: StreamId,
+        head: &Head<'_>,
+        clock: impl FnOnce() -> Moment,
+    ) -> Begin {
         let path = Endpoint::from_path(head.path);
         let (endpoint, refusal) = match path {
             PathMatch::Inference(endpoint) if head.method == b"POST" => (Some(endpoint), None),
@@ -43,14 +48,14 @@ impl Engine {
             tier: caller.map_or(UNKNOWN, |caller| caller.tier),
             max_wait: None,
             id: id.into(),
-            arrived: now,
+            arrived: None,
             job: None,
             phase: Phase::Reading,
             policy,
         };
         let refusal = refusal.or_else(|| self.head_refusal(&mut request, head));
         if let Some(refusal) = &refusal {
-            request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
+            request.phase = Phase::Over { outcome: refusal.outcome, at: clock().mono };
         }
         self.requests.insert(stream, request);
         refusal.map_or(Begin::Hold, Begin::Refuse)
@@ -128,7 +133,7 @@ impl Engine {
             self.requests.insert(stream, request);
             return (Verdict::Refuse(lost()), Vec::new());
         }
-        request.arrived = now;
+        request.arrived = Some(now);
         let (verdict, promoted) = match self.decide_new(stream, &mut request, body, now, port) {
             Ok((verdict, promoted)) => (verdict, promoted),
             Err(refusal) => {

@@ -22,7 +22,7 @@ use crate::port::Port;
 use crate::refusal::Refusal;
 use crate::stats::{Build, StatId};
 
-pub use answer::{Ending, Stamp};
+pub use answer::{Ending, LOG_FIELDS, Stamp};
 use request_state::Request;
 
 /// The parts of a request's head that matter.

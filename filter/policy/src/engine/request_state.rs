@@ -23,11 +23,18 @@ pub(super) struct Request {
     /// The wait the client allows.
     pub(super) max_wait: Option<Nanos>,
     pub(super) id: Box<str>,
-    /// When it was there: its headers, then, once it is read, its last byte.
-    pub(super) arrived: Moment,
+    /// When its last byte was there; `None` before that. Until then a client sends, it does not wait.
+    pub(super) arrived: Option<Moment>,
     /// What is known once its body is read.
     pub(super) job: Option<Job>,
     pub(super) phase: Phase,
+}
+
+impl Request {
+    /// When it was there whole.
+    pub(super) fn arrived(&self) -> Moment {
+        self.arrived.unwrap_or_default()
+    }
 }
 
 /// What a request asks for, once its body is read.
@@ -70,6 +77,8 @@ pub(super) struct Answer {
     pub(super) status: Option<u16>,
     /// When its first token came.
     pub(super) first_token: Option<Nanos>,
+    /// Whether it is an event stream.
+    pub(super) event_stream: bool,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
 }

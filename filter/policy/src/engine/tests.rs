@@ -103,7 +103,10 @@ impl Gate {
     fn begin(&mut self, head: &Head<'_>) -> (StreamId, Begin) {
         self.next += 1;
         let stream = StreamId(self.next);
-        (stream, self.engine.begin(stream, head, self.moment()))
+        (stream, {
+            let now = self.moment();
+            self.engine.begin(stream, head, || now)
+        })
     }
 
     fn decide(&mut self, stream: StreamId, body: &[u8]) -> Verdict {
@@ -602,6 +605,10 @@ fn the_log_line_is_json_whatever_the_request_id_is() {
         let expected = std::str::from_utf8(id).ok().filter(|id| !id.is_empty());
         assert_eq!(line["request_id"].as_str(), expected);
         assert_eq!(line["queue_ms"].as_f64(), Some(0.0));
+        let fields = line.as_object().expect("an object");
+        assert!(LOG_FIELDS.iter().all(|field| fields.contains_key(*field)));
+        // One more is there before them.
+        assert_eq!(fields.len(), LOG_FIELDS.len() + 1);
     }
 }
 
@@ -734,6 +741,10 @@ fn gauges_show_all_instances() {
     assert_eq!(host.gauge(StatId::QueueDepth(0, 0)), Some(1));
     assert_eq!(host.gauge(StatId::QueueDepth(1, 0)), Some(0));
     assert_eq!(host.gauge(StatId::QueueCapacity(0, 0)), Some(4));
+    // Who begins to wait calls in what others may have to spare.
+    assert_eq!(host.mail(), [(host.slots()[0], PoolId::of("big"))]);
+    let now = gates[0].moment();
+    gates[0].engine.woken(&[PoolId::of("big")], now, &mut host.clone());
     gates[0].end(first, Ending::ClientLeft);
     assert_eq!(host.mail(), [(host.slots()[1], PoolId::of("big"))]);
     let now = gates[1].moment();
@@ -742,6 +753,7 @@ fn gauges_show_all_instances() {
     for stream in [second, third] {
         gates[1].end(stream, Ending::ClientLeft);
     }
+    gates[1].tick();
     idle.pass(REFRESH);
     idle.tick();
     assert_eq!(host.gauge(StatId::InFlight(0)), Some(0));

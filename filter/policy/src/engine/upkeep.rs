@@ -50,12 +50,11 @@ impl Engine {
     /// What time brings: deadlines, and now and then a look at everything.
     pub fn tick(&mut self, now: Moment, port: &mut dyn Port) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.deadlines.first().is_some_and(|(deadline, _)| *deadline <= now.mono) {
-            // A permit may be on its way to one whose time is over.
-            let waits = self.pools.values().filter(|pool| pool.waits());
-            let pools: Vec<PoolId> = waits.map(|pool| pool.id).collect();
-            actions.extend(self.woken(&pools, now, port));
-        }
+        // A permit may be on its way to one whose time is over.
+        let due = self.deadlines.first().is_some_and(|(deadline, _)| *deadline <= now.mono);
+        let look = self.pools.values().filter(|pool| pool.has_spare() || (due && pool.waits()));
+        let look: Vec<PoolId> = look.map(|pool| pool.id).collect();
+        actions.extend(self.woken(&look, now, port));
         while let Some((deadline, stream)) = self.deadlines.first().copied() {
             if deadline > now.mono {
                 break;
@@ -75,7 +74,7 @@ impl Engine {
         let mut actions = Vec::new();
         if let Phase::Waiting { .. } = request.phase {
             let promoted = self.leave(stream, &request, port);
-            let waited = now.saturating_sub(request.arrived.mono);
+            let waited = now.saturating_sub(request.arrived().mono);
             let after = self.drain_time(&request, port);
             let refusal = self.queue_refusal(&request, Outcome::QueueTimeout, after, waited);
             request.phase = Phase::Over { outcome: refusal.outcome, at: now };

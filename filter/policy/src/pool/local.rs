@@ -103,10 +103,13 @@ impl LocalPool {
         place.in_flight = place.in_flight.saturating_add(1);
     }
 
-    pub(super) fn give_back(&mut self, lane: Lane) {
-        if let Some(place) = self.lanes.get_mut(&lane) {
-            place.in_flight = place.in_flight.saturating_sub(1);
-        }
+    /// Ends a request that ran. False where none did.
+    pub(super) fn give_back(&mut self, lane: Lane) -> bool {
+        let Some(place) = self.lanes.get_mut(&lane).filter(|place| place.in_flight > 0) else {
+            return false;
+        };
+        place.in_flight = place.in_flight.saturating_sub(1);
+        true
     }
 
     /// Forgets lanes with nothing in them.

@@ -118,7 +118,11 @@ pub fn turn(
         refund(ledger, flow, tier, length);
     }
     if let Some(arrival) = cause.arrival {
+        let nobody_waited = ledger.waiting() == 0;
         turn.arrived = Some(arrive(ledger, me, limits, arrival));
+        if nobody_waited && matches!(turn.arrived, Some(Arrived::Queued { .. })) {
+            call_in(ledger, me, &mut turn.wake);
+        }
     }
     tidy(ledger);
     turn
@@ -136,6 +140,34 @@ fn tidy(ledger: &mut Ledger) {
     }
 }
 
+/// Wakes everybody who has permits: some of them may be spare.
+fn call_in(ledger: &Ledger, me: SlotId, wake: &mut Vec<SlotId>) {
+    for row in ledger.rows.iter().filter(|row| row.slot != me && row.in_flight > 0) {
+        if !wake.contains(&row.slot) {
+            wake.push(row.slot);
+        }
+    }
+}
+
+/// Whether nobody waits and at most half of every limit is in use, so that a permit which is not
+/// given back at once stands in nobody's way.
+pub(super) fn is_calm(ledger: &Ledger, limits: &PoolLimits) -> bool {
+    let low = |held: u32, limit: u32| held <= limit / 2;
+    let held = |of: &dyn Fn(&Lane) -> bool| {
+        ledger.sum(|row| if of(&row.lane) { row.in_flight } else { 0 })
+    };
+    ledger.waiting() == 0
+        && low(ledger.in_flight(), limits.max_in_flight)
+        && limits.tiers.iter().all(|rule| {
+            let limit = rule.max_in_flight.unwrap_or(u32::MAX);
+            limit == u32::MAX || low(held(&|lane| lane.tier == rule.id), limit)
+        })
+        && limits.classes.iter().all(|rule| {
+            let limit = rule.max_in_flight.unwrap_or(u32::MAX);
+            limit == u32::MAX || low(held(&|lane| lane.class == rule.id), limit)
+        })
+}
+
 /// Takes the rows of instances that are gone out of the ledger. True where there were any.
 pub fn purge(ledger: &mut Ledger, lives: impl Fn(SlotId) -> bool) -> bool {
     let before = (ledger.rows.len(), ledger.flows.len());
@@ -148,7 +180,8 @@ pub fn purge(ledger: &mut Ledger, lives: impl Fn(SlotId) -> bool) -> bool {
     gone
 }
 
-fn smooth(mean: u64, sample: u64) -> u64 {
+/// The mean after one more sample; 0 is no mean yet.
+pub(super) fn smooth(mean: u64, sample: u64) -> u64 {
     // A sample of zero must not read as "no sample yet".
     let sample = sample.max(1);
     if mean == 0 {

@@ -203,8 +203,9 @@ impl<'a, 'c> Reader<'a, 'c> {
 
     /// Takes a string and hands it over.
     fn emit_string(&mut self) -> Result<()> {
-        let text = self.cursor.string()?;
-        self.emit(text);
+        let text = self.cursor.string_into(&mut self.scratch)?;
+        let plain = || self.cursor.raw(text.start, text.end);
+        self.counter.text(if text.escaped { &self.scratch } else { plain() });
         Ok(())
     }
 

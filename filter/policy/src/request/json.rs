@@ -4,6 +4,8 @@
 //! surrogates), because a body that two readers could take in two ways must not pass. Nesting is a
 //! bit per level in one integer, so no input can exhaust the stack.
 
+use core::ops::Range;
+
 use super::error::{Problem, ReadError};
 use super::scan::{plain_end, unicode_escape};
 use super::{MAX_DEPTH, MAX_DIGITS};
@@ -15,6 +17,8 @@ type Result<T> = core::result::Result<T, ReadError>;
 pub(super) struct Text {
     pub(super) start: usize,
     pub(super) end: usize,
+    /// Where the last escape ends; the start if there is none.
+    tail: usize,
     pub(super) escaped: bool,
 }
 
@@ -224,19 +228,42 @@ impl<'a> Cursor<'a> {
 
     /// Takes a string literal, checking its escapes but not decoding them.
     pub(super) fn string(&mut self) -> Result<Text> {
+        self.literal(|_, _| {})
+    }
+
+    /// Takes a string literal; one with escapes is decoded into `out`, which else stays empty.
+    pub(super) fn string_into(&mut self, out: &mut String) -> Result<Text> {
+        out.clear();
+        let source = self.text;
+        self.literal(|span, char| {
+            out.push_str(source.get(span).unwrap_or_default());
+            out.push(char);
+        })
+        .inspect(|text| {
+            if text.escaped {
+                out.push_str(self.raw(text.tail, text.end));
+            }
+        })
+    }
+
+    /// Takes a string literal, handing each escape's character to `escape` with the plain span
+    /// before it.
+    #[inline]
+    fn literal(&mut self, mut escape: impl FnMut(Range<usize>, char)) -> Result<Text> {
         self.expect(b'"')?;
         let start = self.pos;
-        let mut escaped = false;
+        let mut tail = start;
         loop {
             match self.byte() {
                 Some(b'"') => {
                     let end = self.pos;
                     self.bump();
-                    return Ok(Text { start, end, escaped });
+                    return Ok(Text { start, tail, end, escaped: tail != start });
                 }
                 Some(b'\\') => {
-                    escaped = true;
-                    self.escape()?;
+                    let end = self.pos;
+                    escape(tail..end, self.escape()?);
+                    tail = self.pos;
                 }
                 Some(..0x20) => {
                     return Err(ReadError::new(Problem::ControlCharacter, self.pos));
@@ -248,55 +275,38 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    fn escape(&mut self) -> Result<()> {
+    /// Takes an escape: the character it stands for.
+    fn escape(&mut self) -> Result<char> {
         let start = self.pos;
         self.bump();
-        match self.byte() {
-            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => {
-                self.bump();
-                Ok(())
-            }
+        let char = match self.byte() {
+            Some(b'n') => '\n',
+            Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
+            Some(b'b') => '\u{8}',
+            Some(b'f') => '\u{c}',
+            Some(b'r') => '\r',
+            Some(b't') => '\t',
             Some(b'u') => {
-                let (_, len) = unicode_escape(self.bytes, start)?;
+                let (char, len) = unicode_escape(self.bytes, start)?;
                 self.pos = start.saturating_add(len);
-                Ok(())
+                return Ok(char);
             }
-            Some(_) => Err(ReadError::new(Problem::Escape, start)),
-            None => self.unexpected(),
-        }
+            Some(_) => return Err(ReadError::new(Problem::Escape, start)),
+            None => return self.unexpected(),
+        };
+        self.bump();
+        Ok(char)
     }
 
-    /// Appends the decoded text. The literal has been checked by [`Cursor::string`].
+    /// Appends the decoded text of a literal that has been taken before.
     pub(super) fn decode(&self, text: Text, out: &mut String) {
-        let Some(bytes) = self.bytes.get(..text.end) else {
-            return;
-        };
-        let mut pos = text.start;
-        while let Some(&first) = bytes.get(pos) {
-            if first != b'\\' {
-                let end = plain_end(bytes, pos.wrapping_add(1));
-                out.push_str(self.raw(pos, end));
-                pos = end;
-                continue;
-            }
-            let mut len = 2;
-            out.push(match bytes.get(pos.wrapping_add(1)) {
-                Some(b'u') => match unicode_escape(bytes, pos) {
-                    Ok((char, used)) => {
-                        len = used;
-                        char
-                    }
-                    Err(_) => return,
-                },
-                Some(b'b') => '\u{8}',
-                Some(b'f') => '\u{c}',
-                Some(b'n') => '\n',
-                Some(b'r') => '\r',
-                Some(b't') => '\t',
-                Some(&other) => char::from(other),
-                None => return,
-            });
-            pos = pos.wrapping_add(len);
+        let mut again = Cursor { pos: text.start.wrapping_sub(1), ..*self };
+        let literal = again.literal(|span, char| {
+            out.push_str(self.raw(span.start, span.end));
+            out.push(char);
+        });
+        if literal.is_ok() {
+            out.push_str(self.raw(text.tail, text.end));
         }
     }
 

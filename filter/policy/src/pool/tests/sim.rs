@@ -17,7 +17,9 @@ use crate::members;
 use crate::testing::{Host, Rng};
 
 pub(super) const KEY: &str = "pool/m";
-const TICK: Nanos = 250 * MILLI;
+const TICK: Nanos = 20 * MILLI;
+/// How often an instance looks at its queues by itself.
+const REFRESH: Nanos = 250 * MILLI;
 
 /// A client with one request at a time.
 #[derive(Debug, Clone, Copy)]
@@ -258,7 +260,8 @@ impl Sim {
                 if !self.closing.get() || !pool.is_idle() {
                     self.at(time + TICK, event);
                 }
-                if pool.waits() || pool.is_stale() {
+                let refresh = time / REFRESH != time.saturating_sub(TICK) / REFRESH;
+                if pool.has_spare() || (refresh && (pool.waits() || pool.is_stale())) {
                     pool.look(slot, &mut port)
                 } else {
                     Vec::new()
@@ -371,7 +374,7 @@ impl Sim {
         self.states.borrow_mut()[client].0 = State::Away;
         let now = self.now.get();
         self.at(now + self.rng.below(who.think + 1), Event::Arrive(client));
-        pool.release(slot, who.lane, now - since, &mut self.host.clone())
+        pool.release(slot, who.lane, now - since, now, &mut self.host.clone())
     }
 
     fn leave(&self, client: usize, turn: u32, slot: SlotId, pool: &mut Pool) -> Vec<StreamId> {

@@ -2,7 +2,7 @@
 //! one table full of them would throw a prompt two size classes up.
 
 /// Characters alike in a row that are counted one by one; the rest of the run shares tokens.
-const SHORT_RUN: u32 = 3;
+pub(super) const SHORT_RUN: u32 = 3;
 
 /// Characters alike that make one token more in a long run: vocabularies have tokens for rulers of
 /// up to 64 or 128 dashes, though for rarer characters of 8 or 16.

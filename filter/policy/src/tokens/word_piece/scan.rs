@@ -4,10 +4,17 @@
 //! one mark before it, a run of punctuation with the line breaks behind it, white space. What the
 //! merges then make of a piece is guessed from its length and script. The scan only reports
 //! features; the estimate weighs them and a fit collects them, so that the two cannot drift apart.
+//!
+//! It runs over every prompt, so what most texts are made of has short ways: words without inner
+//! capitals or accents, single blanks, single marks. Amounts are bounded by the length of the text,
+//! so that sums of them wrap in no memory there is.
 
+mod wide;
+
+use super::bytes::{Class, LOWER_CASE, plain_word, run, run_of, wide};
 use super::feature::Feature;
-use super::repeats::{LONG_RUN, Repeats};
-use super::script::{Script, is_traditional};
+use super::repeats::{LONG_RUN, Repeats, SHORT_RUN};
+use super::script::Script;
 
 /// Where the scan reports to.
 pub(super) trait Tally {
@@ -15,27 +22,33 @@ pub(super) trait Tally {
     fn add(&mut self, feature: Feature, amount: u32);
 }
 
-/// Reports the features of one text.
+/// Reports the features of one text to the tally and gives it back.
 #[inline]
-pub(super) fn scan(text: &str, tally: &mut impl Tally) {
+pub(super) fn scan<T: Tally>(text: &str, tally: T) -> T {
     let mut scan = Scan {
-        rest: text,
+        rest: text.as_bytes(),
         lead: Lead::Bare,
         accents: 0,
         russian: LANGUAGE_REACH,
         traditional: 0,
         tally,
     };
-    while let Some(&first) = scan.rest.as_bytes().first() {
-        match first {
-            b'a'..=b'z' | b'A'..=b'Z' => scan.words(),
-            b' ' | b'\t' | b'\n' | b'\r' => scan.white_space(),
-            b'0'..=b'9' => scan.digits(),
-            b'!'..=b'~' => scan.marks(),
-            0x80.. => scan.beyond_ascii(),
-            _ => scan.control(),
+    // The rare ways take the state and give it back, so that the common ones have it in registers.
+    while let Some(&first) = scan.rest.first() {
+        match Class::of(first) {
+            Class::Letter => {
+                if !scan.plain_words() {
+                    scan = scan.any_word();
+                }
+            }
+            Class::Space => scan.white_space(),
+            Class::Mark => scan.marks(),
+            Class::Digit => scan.digits(),
+            Class::Wide => scan = scan.beyond_ascii(),
+            Class::Control => scan.control(),
         }
     }
+    scan.tally
 }
 
 /// What stands before a word and belongs to its piece.
@@ -51,12 +64,10 @@ enum Lead {
 /// that its neighbours are traditional too.
 const LANGUAGE_REACH: u32 = 24;
 
-/// The bit in which small ASCII letters differ from capitals.
-const LOWER_CASE: u8 = 0x20;
-
 /// State of one pass over a text.
-struct Scan<'t, 's, T> {
-    rest: &'t str,
+struct Scan<'t, T> {
+    /// What is left of the text, from a character on.
+    rest: &'t [u8],
     lead: Lead,
     /// Words left for which the last accented letter counts.
     accents: u32,
@@ -64,59 +75,65 @@ struct Scan<'t, 's, T> {
     russian: u32,
     /// Runs of hanzi left that count as traditional, which vocabularies know less well.
     traditional: u32,
-    tally: &'s mut T,
+    tally: T,
 }
 
-impl<T: Tally> Scan<'_, '_, T> {
+impl<T: Tally> Scan<'_, T> {
     #[inline]
     fn advance(&mut self, bytes: usize) {
         self.rest = self.rest.get(bytes..).unwrap_or_default();
     }
 
-    /// Length of the run of matching bytes, all ASCII, that starts here.
+    /// A plain word, and those that follow after one blank each: most of most texts. False if the
+    /// last of them, which is still to be taken, is not plain.
     #[inline]
-    fn run(&self, matches: impl Fn(u8) -> bool) -> usize {
-        let bytes = self.rest.as_bytes();
-        bytes.iter().position(|&byte| !matches(byte)).unwrap_or(bytes.len())
-    }
-
-    /// A word of Latin letters, and those that follow after one blank each: most of most texts.
-    #[inline]
-    fn words(&mut self) {
-        self.word();
-        while let [b' ', b'a'..=b'z' | b'A'..=b'Z', ..] = self.rest.as_bytes() {
-            self.advance(1);
+    fn plain_words(&mut self) -> bool {
+        loop {
+            let Some(length) = plain_word(self.rest) else { return false };
+            self.close(&Part { lead: Some(self.lead), letters: amount(length), capitals: 0 });
+            self.accents = self.accents.saturating_sub(1);
+            self.advance(length);
+            self.lead = Lead::Bare;
+            let [b' ', behind @ ..] = self.rest else { return true };
+            if !behind.first().is_some_and(|&next| Class::of(next) == Class::Letter) {
+                return true;
+            }
+            self.rest = behind;
             self.lead = Lead::Blank;
-            self.word();
         }
     }
 
-    /// A word of Latin letters, cut where camel case changes.
-    #[inline]
+    #[inline(never)]
+    fn any_word(mut self) -> Self {
+        self.word();
+        self
+    }
+
+    /// Any word of Latin letters, cut where camel case changes.
     fn word(&mut self) {
         let mut part = Part::new(Some(self.lead));
         self.lead = Lead::Bare;
         loop {
-            let bytes = self.rest.as_bytes();
+            let bytes = self.rest;
             let (mut length, mut capitals) = (0_usize, 0_u32);
             for &byte in bytes {
                 if !byte.is_ascii_alphabetic() {
                     break;
                 }
-                length = length.saturating_add(1);
-                capitals = capitals.saturating_add(u32::from(byte & LOWER_CASE == 0));
+                length = length.wrapping_add(1);
+                capitals = capitals.wrapping_add(u32::from(byte & LOWER_CASE == 0));
             }
             let starts = part.letters == 0 && bytes.first().is_some_and(u8::is_ascii_uppercase);
             if capitals == 0 || (capitals == 1 && starts) {
-                part.letters = part.letters.saturating_add(amount(length));
-                part.capitals = part.capitals.saturating_add(capitals);
+                part.letters = part.letters.wrapping_add(amount(length));
+                part.capitals = part.capitals.wrapping_add(capitals);
             } else {
                 part = self.cut_camel_case(part, bytes.get(..length).unwrap_or_default());
             }
             self.advance(length);
-            let Some(letter) = self.accented() else { break };
-            part.letters = part.letters.saturating_add(1);
-            self.advance(letter.len_utf8());
+            let Some(length) = self.accented() else { break };
+            part.letters = part.letters.wrapping_add(1);
+            self.advance(length);
         }
         self.close(&part);
         self.accents = self.accents.saturating_sub(1);
@@ -130,25 +147,22 @@ impl<T: Tally> Scan<'_, '_, T> {
                     self.close(&part);
                     part = Part::new(None);
                 }
-                part.capitals = part.capitals.saturating_add(1);
+                part.capitals = part.capitals.wrapping_add(1);
             } else if part.capitals > 1 && part.capitals == part.letters {
                 // `HTTPServer`: the last capital belongs to what follows.
-                part.letters = part.letters.saturating_sub(1);
+                part.letters = part.letters.wrapping_sub(1);
                 self.close(&part);
                 part = Part { lead: None, letters: 1, capitals: 1 };
             }
-            part.letters = part.letters.saturating_add(1);
+            part.letters = part.letters.wrapping_add(1);
         }
         part
     }
 
-    /// The accented letter that stands here, if one does.
+    /// Length of the accented letter that stands here, if one does.
     #[inline]
-    fn accented(&mut self) -> Option<char> {
-        if self.rest.as_bytes().first().is_none_or(u8::is_ascii) {
-            return None;
-        }
-        let letter = self.rest.chars().next()?;
+    fn accented(&mut self) -> Option<usize> {
+        let (letter, length) = wide(self.rest)?;
         match letter {
             '\u{D7}' | '\u{F7}' => return None,
             '\u{C0}'..='\u{FF}' => {}
@@ -159,7 +173,7 @@ impl<T: Tally> Scan<'_, '_, T> {
             _ => return None,
         }
         self.accents = LANGUAGE_REACH;
-        Some(letter)
+        Some(length)
     }
 
     #[inline]
@@ -167,7 +181,7 @@ impl<T: Tally> Scan<'_, '_, T> {
         if part.letters == 0 {
             return;
         }
-        let tally = &mut *self.tally;
+        let tally = &mut self.tally;
         let over = |limit: u32| part.letters.saturating_sub(limit);
         if part.capitals > 1 && part.capitals >= part.letters {
             tally.add(Feature::Capitals, 1);
@@ -194,15 +208,14 @@ impl<T: Tally> Scan<'_, '_, T> {
 
     #[inline]
     fn digits(&mut self) {
-        let digits = self.run(|byte| byte.is_ascii_digit());
+        let digits = run(self.rest, Class::Digit);
         self.tally.add(Feature::Digits, amount(digits.div_ceil(3)));
         self.advance(digits);
         self.lead = Lead::Bare;
     }
 
     fn control(&mut self) {
-        let is_control = |byte: u8| byte.is_ascii_control() && !b"\t\n\r".contains(&byte);
-        let count = self.run(is_control).max(1);
+        let count = run(self.rest, Class::Control).max(1);
         self.tally.add(Feature::Control, amount(count));
         self.advance(count);
         self.lead = Lead::Bare;
@@ -212,23 +225,34 @@ impl<T: Tally> Scan<'_, '_, T> {
     /// blank goes to the word or mark that follows.
     #[inline]
     fn white_space(&mut self) {
-        let (mut breaks, mut returns, mut blanks, mut length) = (0_u32, 0_u32, 0_u32, 0_usize);
-        for byte in self.rest.bytes() {
+        if let [b' ', next, ..] = *self.rest
+            && let Class::Letter | Class::Mark = Class::of(next)
+        {
+            self.advance(1);
+            self.lead = Lead::Blank;
+            return;
+        }
+        let (mut breaks, mut returns, mut blanks) = (0_u32, 0_u32, 0_u32);
+        while let Some(&byte) = self.rest.first() {
+            let mut length = 1;
             match byte {
-                b' ' | b'\t' => blanks = blanks.saturating_add(1),
+                b' ' => {
+                    length = run_of(self.rest, b' ');
+                    blanks = blanks.wrapping_add(amount(length));
+                }
+                b'\t' => blanks = blanks.wrapping_add(1),
                 b'\n' => {
-                    breaks = breaks.saturating_add(1);
+                    breaks = breaks.wrapping_add(1);
                     blanks = 0;
                 }
                 b'\r' => {
-                    returns = returns.saturating_add(1);
+                    returns = returns.wrapping_add(1);
                     blanks = 0;
                 }
                 _ => break,
             }
-            length = length.saturating_add(1);
+            self.advance(length);
         }
-        self.advance(length);
         if breaks > 0 || returns > 0 {
             self.tally.add(Feature::LineBreaks, 1);
             self.tally.add(Feature::CarriageReturn, returns);
@@ -246,11 +270,9 @@ impl<T: Tally> Scan<'_, '_, T> {
     /// Whether the piece that starts here takes a blank along.
     #[inline]
     fn joins_a_blank(&self) -> bool {
-        match self.rest.as_bytes().first() {
+        match self.rest.first() {
             None | Some(b'0'..=b'9') => false,
-            Some(0x80..) => {
-                self.rest.chars().next().is_some_and(|c| !Script::of(c).leaves_the_blank())
-            }
+            Some(0x80..) => wide(self.rest).is_some_and(|(c, _)| !Script::of(c).leaves_the_blank()),
             Some(_) => true,
         }
     }
@@ -258,105 +280,50 @@ impl<T: Tally> Scan<'_, '_, T> {
     /// Punctuation: a run, with the line breaks behind it. A single mark joins the word behind it.
     #[inline]
     fn marks(&mut self) {
-        let length = self.run(|byte| byte.is_ascii_punctuation());
-        let run = self.rest.as_bytes().get(..length).unwrap_or_default();
-        self.advance(length);
-        let next = self.rest.as_bytes().first();
-        let blank = self.lead == Lead::Blank;
+        let joined = self.lead == Lead::Blank;
         self.lead = Lead::Bare;
-        if length == 1 && !blank && next.is_some_and(u8::is_ascii_alphabetic) {
-            self.lead = Lead::Mark;
+        let [_, behind @ ..] = self.rest else { return };
+        let next = behind.first().map(|&next| Class::of(next));
+        if next == Some(Class::Mark) {
+            self.mark_run();
+        } else {
+            self.rest = behind;
+            if next == Some(Class::Letter) && !joined {
+                self.lead = Lead::Mark;
+                return;
+            }
+        }
+        self.tally.add(Feature::Marks, 1);
+        if self.rest.first() == Some(&b'\n') {
+            self.tally.add(Feature::MarkedLineBreaks, 1);
+            let breaks = run_of(self.rest, b'\n');
+            self.tally.add(Feature::LongRun, amount(breaks) / LONG_RUN);
+            self.advance(breaks);
+        }
+    }
+
+    /// Takes a run of marks: what they cost besides, by how they change.
+    #[inline]
+    fn mark_run(&mut self) {
+        let length = run(self.rest, Class::Mark);
+        let run = self.rest.get(..length).unwrap_or_default();
+        self.advance(length);
+        let tally = &mut self.tally;
+        let length = amount(length);
+        if length <= SHORT_RUN {
+            let pairs = run.iter().zip(run.iter().skip(1));
+            let equal = pairs.fold(0_u32, |sum, (a, b)| sum.wrapping_add(u32::from(a == b)));
+            tally.add(Feature::MarkRepeat, equal);
+            tally.add(Feature::MarkChangeOver2, length.wrapping_sub(equal).saturating_sub(2));
             return;
         }
         let mut repeats = Repeats::default();
         for &mark in run {
             repeats.push(u32::from(mark));
         }
-        let tally = &mut *self.tally;
-        tally.add(Feature::Marks, 1);
         tally.add(Feature::MarkChangeOver2, repeats.changes.saturating_sub(2));
         tally.add(Feature::MarkRepeat, repeats.equal);
         tally.add(Feature::LongRun, repeats.long);
-        if next == Some(&b'\n') {
-            tally.add(Feature::MarkedLineBreaks, 1);
-            let breaks = self.run(|byte| byte == b'\n');
-            self.tally.add(Feature::LongRun, amount(breaks) / LONG_RUN);
-            self.advance(breaks);
-        }
-    }
-
-    /// Follows which of two languages or spellings a script stands for.
-    #[inline]
-    fn tell_language(&mut self, script: Script, letter: char) {
-        match script {
-            Script::Cyrillic => match letter {
-                // No other large language has yery and e.
-                'ы' | 'э' | 'Ы' | 'Э' | 'ё' => self.russian = LANGUAGE_REACH,
-                '\u{410}'..='\u{42F}' => self.tally.add(Feature::CyrillicCapital, 1),
-                '\u{430}'..='\u{44F}' => {}
-                _ => self.russian = 0,
-            },
-            Script::Han if is_traditional(letter) => self.traditional = LANGUAGE_REACH,
-            _ => {}
-        }
-    }
-
-    /// A run of one script, or a word that starts with an accented letter.
-    #[inline]
-    fn beyond_ascii(&mut self) {
-        let mut chars = self.rest.chars();
-        let Some(first) = chars.next() else { return };
-        let script = Script::of(first);
-        if script == Script::Latin {
-            let before = self.rest.len();
-            self.word();
-            // Letters that a word does not take, such as phonetic ones, are passed over one by one.
-            if self.rest.len() == before {
-                self.tally.add(Feature::OtherLetter, 1);
-                self.advance(first.len_utf8());
-            }
-            return;
-        }
-        let shares = script.shares_when_repeated();
-        let (mut letters, mut repeats, mut length) =
-            (1_usize, Repeats::default(), first.len_utf8());
-        repeats.push(u32::from(first));
-        self.tell_language(script, first);
-        for c in chars {
-            if c.is_ascii() || Script::of(c) != script {
-                break;
-            }
-            if shares {
-                repeats.push(u32::from(c));
-            } else {
-                self.tell_language(script, c);
-            }
-            letters = letters.saturating_add(1);
-            length = length.saturating_add(c.len_utf8());
-        }
-        let (run, each) = match script {
-            Script::Cyrillic if self.russian == 0 => {
-                (Some(Feature::CyrillicRun), Feature::Cyrillic)
-            }
-            Script::Han if self.traditional > 0 => (Some(Feature::HanRun), Feature::Traditional),
-            _ => (script.run(), script.each()),
-        };
-        match script {
-            Script::Cyrillic => self.russian = self.russian.saturating_sub(1),
-            Script::Han => self.traditional = self.traditional.saturating_sub(1),
-            _ => {}
-        }
-        if let Some(run) = run {
-            self.tally.add(run, 1);
-        }
-        if shares {
-            self.tally.add(each, repeats.changes.saturating_add(repeats.equal));
-            self.tally.add(Feature::LongRun, repeats.long);
-        } else {
-            self.tally.add(each, amount(letters));
-        }
-        self.advance(length);
-        self.lead = Lead::Bare;
     }
 }
 

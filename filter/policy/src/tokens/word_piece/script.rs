@@ -123,8 +123,26 @@ impl Script {
 /// Whether a hanzi is one of some common ones that are written so in traditional Chinese alone
 /// (hardly in Japanese). One candidate for each value of the low bits makes it a single comparison.
 #[inline]
-pub(super) const fn is_traditional(hanzi: char) -> bool {
-    let candidate = match hanzi as u32 % 64 {
+pub(super) fn is_traditional(hanzi: char) -> bool {
+    let hanzi = u32::from(hanzi);
+    TRADITIONAL.get((hanzi % 64) as usize) == Some(&hanzi)
+}
+
+static TRADITIONAL: [u32; 64] = {
+    let mut table = [0; 64];
+    let mut rest: &mut [u32] = &mut table;
+    let mut low: u32 = 0;
+    while let [entry, after @ ..] = rest {
+        *entry = candidate(low) as u32;
+        low = low.wrapping_add(1);
+        rest = after;
+    }
+    table
+};
+
+/// The hanzi that stands for a value of the low six bits, which are its own.
+const fn candidate(low: u32) -> char {
+    match low {
         0 => '區',
         3 => '會',
         4 => '錄',
@@ -152,6 +170,5 @@ pub(super) const fn is_traditional(hanzi: char) -> bool {
         56 => '學',
         60 => '麼',
         _ => '\0',
-    };
-    hanzi as u32 == candidate as u32
+    }
 }

@@ -1,0 +1,144 @@
+//! What the scan asks of bytes: their class, how far a run of them goes, the letter they spell.
+//!
+//! Eight bytes at a time where that pays. All of it is total: on bytes that are no UTF-8, which do not
+//! come here, it would find odd letters, but nothing out of bounds and no end of the scan.
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The bit in which small ASCII letters differ from capitals.
+pub(super) const LOWER_CASE: u8 = 0x20;
+
+/// What a byte begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    Letter,
+    Digit,
+    /// ASCII punctuation.
+    Mark,
+    /// A blank, a tab or the end of a line.
+    Space,
+    Control,
+    /// A character beyond ASCII.
+    Wide,
+}
+
+static CLASSES: [Class; 256] = {
+    let mut table = [Class::Wide; 256];
+    let mut rest: &mut [Class] = &mut table;
+    let mut byte: u8 = 0;
+    while let [entry, after @ ..] = rest {
+        *entry = match byte {
+            b'a'..=b'z' | b'A'..=b'Z' => Class::Letter,
+            b'0'..=b'9' => Class::Digit,
+            b' ' | b'\t' | b'\n' | b'\r' => Class::Space,
+            b'!'..=b'~' => Class::Mark,
+            0x80.. => Class::Wide,
+            _ => Class::Control,
+        };
+        byte = byte.wrapping_add(1);
+        rest = after;
+    }
+    table
+};
+
+impl Class {
+    #[inline]
+    pub(super) fn of(byte: u8) -> Self {
+        CLASSES.get(usize::from(byte)).copied().unwrap_or(Self::Wide)
+    }
+}
+
+/// Length of the run of one class that `bytes` starts with.
+#[inline]
+pub(super) fn run(bytes: &[u8], class: Class) -> usize {
+    bytes.iter().position(|&byte| Class::of(byte) != class).unwrap_or(bytes.len())
+}
+
+/// Length of the run of `byte` that `bytes` starts with.
+#[inline]
+pub(super) fn run_of(bytes: &[u8], byte: u8) -> usize {
+    let (words, tail) = bytes.as_chunks::<8>();
+    let pattern = LOW.wrapping_mul(u64::from(byte));
+    let mut length = 0_usize;
+    for &word in words {
+        let other = u64::from_le_bytes(word) ^ pattern;
+        if other != 0 {
+            return length.wrapping_add((other.trailing_zeros() / 8) as usize);
+        }
+        length = length.wrapping_add(8);
+    }
+    let last = tail.iter().position(|&other| other != byte).unwrap_or(tail.len());
+    length.wrapping_add(last)
+}
+
+/// Length of the word that `bytes` starts with, zero if with none, where it is plain: no capital
+/// but the first, nothing beyond ASCII behind it, and not among the last bytes of the text.
+#[inline]
+pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
+    let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
+    let others = no_letters(word);
+    // The first letter may be a capital.
+    if is_cut(word, others, HIGH & !0xFF) {
+        return None;
+    }
+    if others == 0 {
+        return long_plain_word(bytes);
+    }
+    Some((others.trailing_zeros() / 8) as usize)
+}
+
+/// The same for a word whose first eight bytes are known to be plain letters.
+#[inline(never)]
+fn long_plain_word(bytes: &[u8]) -> Option<usize> {
+    let mut length = 8_usize;
+    loop {
+        let word = u64::from_le_bytes(*bytes.get(length..)?.first_chunk::<8>()?);
+        let others = no_letters(word);
+        if is_cut(word, others, HIGH) {
+            return None;
+        }
+        if others != 0 {
+            return Some(length.wrapping_add((others.trailing_zeros() / 8) as usize));
+        }
+        length = length.wrapping_add(8);
+    }
+}
+
+/// The high bits of all bytes that are no ASCII letter.
+#[inline]
+const fn no_letters(word: u64) -> u64 {
+    // Case and the high bit left out, a letter is between two sums.
+    let folded = word & LOW.wrapping_mul(0x5F);
+    let from_a = folded.wrapping_add(LOW.wrapping_mul(0x80 - b'A' as u64));
+    let past_z = folded.wrapping_add(LOW.wrapping_mul(0x7F - b'Z' as u64));
+    (!(from_a ^ past_z) | word) & HIGH
+}
+
+/// Whether one of the letters up to the first of the `others` is a capital, of those that `watched`
+/// has the high bit of, or that first other one is beyond ASCII.
+#[inline]
+const fn is_cut(word: u64, others: u64, watched: u64) -> bool {
+    let capitals = !((word << 2) | others) & watched;
+    let wide = word & others;
+    let up_to_the_first = others ^ others.wrapping_sub(1);
+    (capitals | wide) & up_to_the_first != 0
+}
+
+/// The character beyond ASCII that `bytes` starts with, and its length in bytes.
+#[inline]
+pub(super) fn wide(bytes: &[u8]) -> Option<(char, usize)> {
+    let low = |byte: u8| u32::from(byte & 0x3F);
+    let (code, length) = match *bytes {
+        [first @ 0xE0..=0xEF, a, b, ..] => {
+            (u32::from(first & 0x0F) << 12 | low(a) << 6 | low(b), 3)
+        }
+        [first @ 0xC0..=0xDF, a, ..] => (u32::from(first & 0x1F) << 6 | low(a), 2),
+        [first @ 0xF0..=0xFF, a, b, c, ..] => {
+            (u32::from(first & 0x07) << 18 | low(a) << 12 | low(b) << 6 | low(c), 4)
+        }
+        [0x80..=0xFF, ..] => (0xFFFD, 1),
+        _ => return None,
+    };
+    Some((char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), length))
+}
