@@ -114,7 +114,10 @@ pub async fn settled(gate: &Gate, requests: u64) -> Result<Stats> {
 /// The filter's stats that are not zero, for messages.
 pub fn filter_stats(stats: &Stats) -> String {
     let all = stats.starting_with("wasmcustom.").filter(|(_, value)| *value > 0);
-    all.map(|(name, value)| format!("{name}: {value}\n")).collect()
+    all.fold(String::new(), |mut text, (name, value)| {
+        let _ = writeln!(text, "{name}: {value}");
+        text
+    })
 }
 
 /// Requests that ended so.
