@@ -3,7 +3,7 @@
 use slogate_policy::engine::{Action, Verdict};
 use slogate_policy::refusal::Refusal;
 
-use crate::host::{self, HeaderMap, Headers};
+use crate::host::{self, HeaderMap};
 
 /// The header that Envoy's `cluster_header` route reads.
 pub(crate) const CLUSTER_HEADER: &str = "x-slogate-cluster";
@@ -15,17 +15,14 @@ pub(crate) fn admit(cluster: &str) {
     }
 }
 
-/// Adds headers to the current answer, in one call for all of them. The engine's own copies of ours
-/// go; `server-timing` may be there more than once.
-pub(crate) fn stamp(old: &Headers, new: &[(&'static str, String)]) {
-    let ours = |name: &[u8]| {
-        new.iter().any(|(ours, _)| ours.as_bytes() == name && *ours != "server-timing")
-    };
-    let kept = old.iter().filter(|(name, _)| !ours(name));
-    let added = new.iter().map(|(name, value)| (name.as_bytes(), value.as_bytes()));
-    let all: Vec<_> = kept.chain(added).collect();
-    if let Err(status) = host::set_headers(HeaderMap::Response, &all) {
-        log::error!("the answer's headers could not be set: {status:?}");
+/// Adds headers to the current answer. The engine's own copies of ours go; `server-timing` may be
+/// there more than once. One call each costs less than one call that sets the whole map anew.
+pub(crate) fn stamp(headers: &[(&'static str, String)]) {
+    for (name, value) in headers {
+        let set = if *name == "server-timing" { host::add_header } else { host::replace_header };
+        if let Err(status) = set(HeaderMap::Response, name, value) {
+            log::error!("the header {name} could not be set: {status:?}");
+        }
     }
 }
 

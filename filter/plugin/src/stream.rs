@@ -193,9 +193,7 @@ impl HttpContext for Stream {
         });
         if let Some(Some(stamp)) = stamp {
             self.watch = stamp.watch;
-            if !stamp.headers.is_empty() {
-                apply::stamp(&headers, &stamp.headers);
-            }
+            apply::stamp(&stamp.headers);
         }
         Action::Continue
     }

@@ -50,7 +50,13 @@ mod sys {
             data: *mut *mut u8,
             size: *mut usize,
         ) -> u32;
-        pub(super) fn proxy_set_header_map_pairs(map: u32, data: *const u8, size: usize) -> u32;
+        pub(super) fn proxy_add_header_map_value(
+            map: u32,
+            key: *const u8,
+            key_size: usize,
+            value: *const u8,
+            value_size: usize,
+        ) -> u32;
         pub(super) fn proxy_replace_header_map_value(
             map: u32,
             key: *const u8,
@@ -200,12 +206,18 @@ pub(crate) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
     .ok()
 }
 
-/// Replaces all headers of a map.
-pub(crate) fn set_headers(map: HeaderMap, headers: &[(&[u8], &[u8])]) -> Result<(), Status> {
-    let headers = pairs(headers);
-    // SAFETY: `headers` outlives the call.
-    Status(unsafe { sys::proxy_set_header_map_pairs(map as u32, headers.as_ptr(), headers.len()) })
-        .check()
+pub(crate) fn add_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {
+    // SAFETY: `name` and `value` outlive the call.
+    Status(unsafe {
+        sys::proxy_add_header_map_value(
+            map as u32,
+            name.as_ptr(),
+            name.len(),
+            value.as_ptr(),
+            value.len(),
+        )
+    })
+    .check()
 }
 
 pub(crate) fn replace_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {

@@ -7,8 +7,8 @@ mod ffi;
 mod port;
 
 pub(crate) use ffi::{
-    Buffer, HeaderMap, Headers, buffer, continue_request, dequeue, header, headers,
+    Buffer, HeaderMap, add_header, buffer, continue_request, dequeue, header, headers,
     monotonic_nanos, property, remove_header, replace_header, send_local_response,
-    set_effective_context, set_headers, set_property, set_tick_period, wall_nanos,
+    set_effective_context, set_property, set_tick_period, wall_nanos,
 };
 pub(crate) use port::HostPort;
