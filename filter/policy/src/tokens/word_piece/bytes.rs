@@ -75,7 +75,7 @@ pub(super) fn run_of(bytes: &[u8], byte: u8) -> usize {
 /// Length of the word that `bytes` starts with, zero if with none, where it is plain: no capital
 /// but the first, nothing beyond ASCII behind it, and not among the last bytes of the text.
 #[inline]
-pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
+pub(super) fn plain_word(bytes: &[u8]) -> Option<u32> {
     let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
     let others = no_letters(word);
     // The first letter may be a capital.
@@ -85,21 +85,22 @@ pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
     if others == 0 {
         return long_plain_word(bytes);
     }
-    Some((others.trailing_zeros() / 8) as usize)
+    Some(others.trailing_zeros() / 8)
 }
 
 /// The same for a word whose first eight bytes are known to be plain letters.
 #[inline(never)]
-fn long_plain_word(bytes: &[u8]) -> Option<usize> {
-    let mut length = 8_usize;
+fn long_plain_word(mut bytes: &[u8]) -> Option<u32> {
+    let mut length = 8_u32;
     loop {
-        let word = u64::from_le_bytes(*bytes.get(length..)?.first_chunk::<8>()?);
+        bytes = bytes.get(8..)?;
+        let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
         let others = no_letters(word);
         if is_cut(word, others, HIGH) {
             return None;
         }
         if others != 0 {
-            return Some(length.wrapping_add((others.trailing_zeros() / 8) as usize));
+            return Some(length.wrapping_add(others.trailing_zeros() / 8));
         }
         length = length.wrapping_add(8);
     }
@@ -141,4 +142,13 @@ pub(super) fn wide(bytes: &[u8]) -> Option<(char, usize)> {
         _ => return None,
     };
     Some((char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), length))
+}
+
+/// The code of the hanzi of the usual block that `bytes` starts with, and what is behind it.
+#[inline]
+pub(super) fn common_hanzi(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    // These lead bytes are of U+4000 to U+9FFF, where it is the last block.
+    let [lead @ 0xE4..=0xE9, a, b, behind @ ..] = bytes else { return None };
+    let code = u32::from(lead & 0x0F) << 12 | u32::from(a & 0x3F) << 6 | u32::from(b & 0x3F);
+    (code >= 0x4E00).then_some((code, behind))
 }
