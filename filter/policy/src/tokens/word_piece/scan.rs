@@ -89,16 +89,18 @@ impl<T: Tally> Scan<'_, T> {
     #[inline]
     fn plain_words(&mut self) -> bool {
         let Some(letters) = plain_word(self.rest) else { return false };
+        let Some(behind) = self.rest.get(letters as usize..) else { return false };
+        self.rest = behind;
         self.close(&Part { lead: Some(self.lead), letters, capitals: 0 });
         self.accents = self.accents.saturating_sub(1);
-        self.advance(letters as usize);
         self.lead = Lead::Bare;
         while let [b' ', behind @ ..] = self.rest
             && let Some(letters @ 1..) = plain_word(behind)
+            && let Some(behind) = behind.get(letters as usize..)
         {
             self.close(&Part { lead: Some(Lead::Blank), letters, capitals: 0 });
             self.accents = self.accents.saturating_sub(1);
-            self.rest = behind.get(letters as usize..).unwrap_or_default();
+            self.rest = behind;
         }
         true
     }
