@@ -237,7 +237,9 @@ impl<'a> Cursor<'a> {
         let source = self.text;
         self.literal(|span, char| {
             out.push_str(source.get(span).unwrap_or_default());
-            out.extend(char);
+            if let Some(char) = char {
+                out.push(char);
+            }
         })
         .inspect(|text| {
             if text.escaped {
@@ -309,7 +311,9 @@ impl<'a> Cursor<'a> {
         let mut again = Cursor { pos: text.start.wrapping_sub(1), ..*self };
         let literal = again.literal(|span, char| {
             out.push_str(self.raw(span.start, span.end));
-            out.extend(char);
+            if let Some(char) = char {
+                out.push(char);
+            }
         });
         if literal.is_ok() {
             out.push_str(self.raw(text.tail, text.end));
