@@ -17,7 +17,7 @@ type Result<T> = core::result::Result<T, ReadError>;
 pub(super) struct Text {
     pub(super) start: usize,
     pub(super) end: usize,
-    /// Where the last escape ends; the start if there is none.
+    /// Where the plain span behind the last escape starts; the start if there is none.
     tail: usize,
     pub(super) escaped: bool,
 }
@@ -237,7 +237,9 @@ impl<'a> Cursor<'a> {
         let source = self.text;
         self.literal(|span, char| {
             out.push_str(source.get(span).unwrap_or_default());
-            out.push(char);
+            if let Some(char) = char {
+                out.push(char);
+            }
         })
         .inspect(|text| {
             if text.escaped {
@@ -247,9 +249,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a string literal, handing each escape's character to `escape` with the plain span
-    /// before it.
+    /// before it. An escaped character that stands for itself starts the next span.
     #[inline]
-    fn literal(&mut self, mut escape: impl FnMut(Range<usize>, char)) -> Result<Text> {
+    fn literal(&mut self, mut escape: impl FnMut(Range<usize>, Option<char>)) -> Result<Text> {
         self.expect(b'"')?;
         let start = self.pos;
         let mut tail = start;
@@ -262,8 +264,12 @@ impl<'a> Cursor<'a> {
                 }
                 Some(b'\\') => {
                     let end = self.pos;
-                    escape(tail..end, self.escape()?);
+                    let char = self.escape()?;
+                    escape(tail..end, char);
                     tail = self.pos;
+                    if char.is_none() {
+                        self.bump();
+                    }
                 }
                 Some(..0x20) => {
                     return Err(ReadError::new(Problem::ControlCharacter, self.pos));
@@ -275,13 +281,15 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// Takes an escape: the character it stands for.
-    fn escape(&mut self) -> Result<char> {
+    /// Takes an escape: the character it stands for; `None`, with that character still to be
+    /// taken, if it stands for itself.
+    #[inline]
+    fn escape(&mut self) -> Result<Option<char>> {
         let start = self.pos;
         self.bump();
         let char = match self.byte() {
             Some(b'n') => '\n',
-            Some(byte @ (b'"' | b'\\' | b'/')) => char::from(byte),
+            Some(b'"' | b'\\' | b'/') => return Ok(None),
             Some(b'b') => '\u{8}',
             Some(b'f') => '\u{c}',
             Some(b'r') => '\r',
@@ -289,13 +297,13 @@ impl<'a> Cursor<'a> {
             Some(b'u') => {
                 let (char, len) = unicode_escape(self.bytes, start)?;
                 self.pos = start.saturating_add(len);
-                return Ok(char);
+                return Ok(Some(char));
             }
             Some(_) => return Err(ReadError::new(Problem::Escape, start)),
             None => return self.unexpected(),
         };
         self.bump();
-        Ok(char)
+        Ok(Some(char))
     }
 
     /// Appends the decoded text of a literal that has been taken before.
@@ -303,7 +311,9 @@ impl<'a> Cursor<'a> {
         let mut again = Cursor { pos: text.start.wrapping_sub(1), ..*self };
         let literal = again.literal(|span, char| {
             out.push_str(self.raw(span.start, span.end));
-            out.push(char);
+            if let Some(char) = char {
+                out.push(char);
+            }
         });
         if literal.is_ok() {
             out.push_str(self.raw(text.tail, text.end));

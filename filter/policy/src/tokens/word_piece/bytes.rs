@@ -75,7 +75,7 @@ pub(super) fn run_of(bytes: &[u8], byte: u8) -> usize {
 /// Length of the word that `bytes` starts with, zero if with none, where it is plain: no capital
 /// but the first, nothing beyond ASCII behind it, and not among the last bytes of the text.
 #[inline]
-pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
+pub(super) fn plain_word(bytes: &[u8]) -> Option<u32> {
     let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
     let others = no_letters(word);
     // The first letter may be a capital.
@@ -85,21 +85,22 @@ pub(super) fn plain_word(bytes: &[u8]) -> Option<usize> {
     if others == 0 {
         return long_plain_word(bytes);
     }
-    Some((others.trailing_zeros() / 8) as usize)
+    Some(others.trailing_zeros() / 8)
 }
 
 /// The same for a word whose first eight bytes are known to be plain letters.
 #[inline(never)]
-fn long_plain_word(bytes: &[u8]) -> Option<usize> {
-    let mut length = 8_usize;
+fn long_plain_word(mut bytes: &[u8]) -> Option<u32> {
+    let mut length = 8_u32;
     loop {
-        let word = u64::from_le_bytes(*bytes.get(length..)?.first_chunk::<8>()?);
+        bytes = bytes.get(8..)?;
+        let word = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
         let others = no_letters(word);
         if is_cut(word, others, HIGH) {
             return None;
         }
         if others != 0 {
-            return Some(length.wrapping_add((others.trailing_zeros() / 8) as usize));
+            return Some(length.wrapping_add(others.trailing_zeros() / 8));
         }
         length = length.wrapping_add(8);
     }
@@ -108,10 +109,10 @@ fn long_plain_word(bytes: &[u8]) -> Option<usize> {
 /// The high bits of all bytes that are no ASCII letter.
 #[inline]
 const fn no_letters(word: u64) -> u64 {
-    // Case and the high bit left out, a letter is between two sums.
+    // Case and the high bit left out: one sum reaches the high bit from A on, one past Z.
     let folded = word & LOW.wrapping_mul(0x5F);
-    let from_a = folded.wrapping_add(LOW.wrapping_mul(0x80 - b'A' as u64));
-    let past_z = folded.wrapping_add(LOW.wrapping_mul(0x7F - b'Z' as u64));
+    let from_a = folded.wrapping_add(LOW.wrapping_mul(0x3F));
+    let past_z = folded.wrapping_add(LOW.wrapping_mul(0x25));
     (!(from_a ^ past_z) | word) & HIGH
 }
 
@@ -141,4 +142,68 @@ pub(super) fn wide(bytes: &[u8]) -> Option<(char, usize)> {
         _ => return None,
     };
     Some((char::from_u32(code).unwrap_or(char::REPLACEMENT_CHARACTER), length))
+}
+
+/// The code of the hanzi of the usual block that `bytes` starts with, and what is behind it.
+#[inline]
+pub(super) fn common_hanzi(bytes: &[u8]) -> Option<(u32, &[u8])> {
+    // These lead bytes are of U+4000 to U+9FFF, where it is the last block.
+    let [lead @ 0xE4..=0xE9, a, b, behind @ ..] = bytes else { return None };
+    let code = u32::from(lead & 0x0F) << 12 | u32::from(a & 0x3F) << 6 | u32::from(b & 0x3F);
+    (code >= 0x4E00).then_some((code, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::arithmetic_side_effects, reason = "a test may panic")]
+
+    use super::*;
+    #[cfg(target_arch = "wasm32")]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    #[test]
+    fn plain_word_is_as_long_as_its_letters_whatever_ends_it() {
+        for length in 0..40 {
+            for end in (0..=0x7F_u8).filter(|end| !end.is_ascii_alphabetic()) {
+                let mut text = vec![b'z'; length];
+                text.push(end);
+                text.extend(b"Tail-tail");
+                assert_eq!(plain_word(&text), u32::try_from(length).ok(), "{length} {end}");
+            }
+        }
+    }
+
+    #[test]
+    fn word_is_plain_only_without_a_capital_inside_or_a_letter_beyond_ascii_behind_it() {
+        for length in 1..40 {
+            let word = "a".repeat(length);
+            assert_eq!(plain_word(format!("{word}é, and more").as_bytes()), None, "{length}");
+            for capital in 0..length {
+                let (before, behind) = word.split_at(capital);
+                let text = format!("{before}A{} - and more", behind.get(1..).unwrap());
+                let expected = (capital == 0).then(|| u32::try_from(length).unwrap());
+                assert_eq!(plain_word(text.as_bytes()), expected, "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_character_beyond_ascii_is_spelt_as_the_standard_library_spells_it() {
+        for c in '\u{80}'..=char::MAX {
+            let text = c.to_string();
+            assert_eq!(wide(text.as_bytes()), Some((c, text.len())));
+            let common = ('\u{4E00}'..='\u{9FFF}').contains(&c);
+            let found = common_hanzi(text.as_bytes());
+            assert_eq!(found, common.then(|| (u32::from(c), &[][..])), "{c}");
+        }
+    }
+
+    #[test]
+    fn run_ends_where_another_byte_stands() {
+        for length in 0..40 {
+            let text = format!("{}\n  ", " ".repeat(length));
+            assert_eq!(run_of(text.as_bytes(), b' '), length);
+            assert_eq!(run_of(" ".repeat(length).as_bytes(), b' '), length);
+        }
+    }
 }

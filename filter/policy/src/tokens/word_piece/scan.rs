@@ -85,22 +85,24 @@ impl<T: Tally> Scan<'_, T> {
     }
 
     /// A plain word, and those that follow after one blank each: most of most texts. False if the
-    /// last of them, which is still to be taken, is not plain.
+    /// first is not plain.
     #[inline]
     fn plain_words(&mut self) -> bool {
-        loop {
-            let Some(length) = plain_word(self.rest) else { return false };
-            self.close(&Part { lead: Some(self.lead), letters: amount(length), capitals: 0 });
+        let Some(letters) = plain_word(self.rest) else { return false };
+        let Some(behind) = self.rest.get(letters as usize..) else { return false };
+        self.rest = behind;
+        self.close(&Part { lead: Some(self.lead), letters, capitals: 0 });
+        self.accents = self.accents.saturating_sub(1);
+        self.lead = Lead::Bare;
+        while let [b' ', behind @ ..] = self.rest
+            && let Some(letters @ 1..) = plain_word(behind)
+            && let Some(behind) = behind.get(letters as usize..)
+        {
+            self.close(&Part { lead: Some(Lead::Blank), letters, capitals: 0 });
             self.accents = self.accents.saturating_sub(1);
-            self.advance(length);
-            self.lead = Lead::Bare;
-            let [b' ', behind @ ..] = self.rest else { return true };
-            if !behind.first().is_some_and(|&next| Class::of(next) == Class::Letter) {
-                return true;
-            }
             self.rest = behind;
-            self.lead = Lead::Blank;
         }
+        true
     }
 
     #[inline(never)]

@@ -123,8 +123,7 @@ impl Script {
 /// Whether a hanzi is one of some common ones that are written so in traditional Chinese alone
 /// (hardly in Japanese). One candidate for each value of the low bits makes it a single comparison.
 #[inline]
-pub(super) fn is_traditional(hanzi: char) -> bool {
-    let hanzi = u32::from(hanzi);
+pub(super) fn is_traditional(hanzi: u32) -> bool {
     TRADITIONAL.get((hanzi % 64) as usize) == Some(&hanzi)
 }
 

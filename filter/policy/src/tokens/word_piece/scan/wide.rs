@@ -1,7 +1,7 @@
 //! What the scan does beyond ASCII: runs of one script, each with its own way to be counted.
 
 use super::{LANGUAGE_REACH, Lead, Scan, Tally, amount};
-use crate::tokens::word_piece::bytes::wide;
+use crate::tokens::word_piece::bytes::{common_hanzi, wide};
 use crate::tokens::word_piece::feature::Feature;
 use crate::tokens::word_piece::repeats::Repeats;
 use crate::tokens::word_piece::script::{Script, is_traditional};
@@ -56,8 +56,16 @@ impl<T: Tally> Scan<'_, T> {
     /// Hanzi: a traditional one tells that its neighbours are traditional too.
     #[inline]
     fn hanzi(&mut self) {
-        let mut traditional = false;
-        let letters = self.run_of_script(Script::Han, |hanzi| traditional |= is_traditional(hanzi));
+        let (mut common, mut traditional, mut rest) = (0_u32, false, self.rest);
+        while let Some((hanzi, behind)) = common_hanzi(rest) {
+            traditional |= is_traditional(hanzi);
+            common = common.wrapping_add(1);
+            rest = behind;
+        }
+        self.rest = rest;
+        let others =
+            self.run_of_script(Script::Han, |hanzi| traditional |= is_traditional(hanzi.into()));
+        let letters = common.wrapping_add(others);
         if traditional {
             self.traditional = LANGUAGE_REACH;
         }
