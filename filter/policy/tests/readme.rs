@@ -137,7 +137,7 @@ fn every_header_of_the_gate_is_in_a_table_and_no_other_is() {
         let name = name.split(':').next().unwrap_or_default();
         let text = |quote: &str| format!("{quote}{name}\"");
         let is_used = |source: &&str| source.contains(&text("\"")) || source.contains(&text("b\""));
-        assert!(SOURCES.iter().any(|source| is_used(source)), "{name} is not in the code");
+        assert!(SOURCES.iter().any(is_used), "{name} is not in the code");
     }
 }
 

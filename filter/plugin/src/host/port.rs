@@ -1,7 +1,8 @@
 //! The core's port, on Envoy.
 
-use std::collections::HashMap;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use slogate_policy::config::Policy;
 use slogate_policy::ids::{PoolId, SlotId};
@@ -17,10 +18,10 @@ pub(crate) struct HostPort {
     build: Build,
     policy: Rc<Policy>,
     /// Metrics the host has defined; `None` where it refused.
-    metrics: HashMap<StatId, Option<u32>>,
+    metrics: FxHashMap<StatId, Option<u32>>,
     /// What counters have grown by since the last flush.
-    grown: HashMap<StatId, u64>,
-    mailboxes: HashMap<SlotId, u32>,
+    grown: FxHashMap<StatId, u64>,
+    mailboxes: FxHashMap<SlotId, u32>,
     own: Option<SlotId>,
 }
 
@@ -31,9 +32,9 @@ impl HostPort {
             vm_id,
             build,
             policy,
-            metrics: HashMap::new(),
-            grown: HashMap::new(),
-            mailboxes: HashMap::new(),
+            metrics: FxHashMap::default(),
+            grown: FxHashMap::default(),
+            mailboxes: FxHashMap::default(),
             own: None,
         }
     }

@@ -11,8 +11,10 @@ mod upkeep;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::rc::Rc;
+
+use rustc_hash::FxHashMap;
 
 use crate::config::Policy;
 use crate::ids::{Nanos, PoolId, SlotId, StreamId};
@@ -94,8 +96,8 @@ pub struct Engine {
     prefix: String,
     build: Build,
     policy: Rc<Policy>,
-    pools: HashMap<PoolId, Pool>,
-    requests: HashMap<StreamId, Request>,
+    pools: FxHashMap<PoolId, Pool>,
+    requests: FxHashMap<StreamId, Request>,
     deadlines: BTreeSet<(Nanos, StreamId)>,
     slot: Option<SlotId>,
     beat: Nanos,
@@ -112,8 +114,8 @@ impl Engine {
             prefix: prefix.to_owned(),
             build,
             policy: Rc::clone(&policy),
-            pools: HashMap::new(),
-            requests: HashMap::new(),
+            pools: FxHashMap::default(),
+            requests: FxHashMap::default(),
             deadlines: BTreeSet::new(),
             slot: None,
             beat: 0,

@@ -1,6 +1,8 @@
 //! What one instance itself has in a pool: the truth of which its rows in the ledger are a copy.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashMap;
 
 use super::ledger::Tag;
 use crate::ids::{FlowId, Lane, StreamId, TierId};
@@ -30,7 +32,7 @@ pub struct LocalPool {
     pub(super) lanes: BTreeMap<Lane, LocalLane>,
     pub(super) flows: BTreeMap<(FlowId, TierId), u32>,
     /// Where each waiter stands.
-    waiters: HashMap<StreamId, (Lane, Tag)>,
+    waiters: FxHashMap<StreamId, (Lane, Tag)>,
 }
 
 impl LocalPool {
