@@ -109,6 +109,8 @@ manager = json.load(open(sys.argv[1]))["static_resources"]["listeners"][0]["filt
 filters = manager["typed_config"]["http_filters"]
 policy = next(f for f in filters if f["name"] == "slogate")["typed_config"]["config"]["configuration"]["value"]
 policy["models"][0]["max_in_flight"] = 16
+# The shipped 30 s outlast the demo: nobody would be refused.
+policy["tiers"][2]["queue"]["max_wait"] = "3s"
 json.dump(policy, sys.stdout)
 PY
 

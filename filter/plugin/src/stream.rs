@@ -118,6 +118,7 @@ impl HttpContext for Stream {
                 b"x-slogate-max-wait-ms" => head.max_wait_ms = Some(value),
                 _ => {}
             }
+            head.overrides_model |= name.starts_with(b"x-amzn-sagemaker-adapter");
             if name.starts_with(b"x-slogate-") {
                 let _ = host::remove_header(HeaderMap::Request, name);
             }

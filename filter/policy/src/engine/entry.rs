@@ -73,6 +73,10 @@ impl Engine {
         if let Err(error) = request::check_content(head.content_type, head.content_encoding) {
             return Some(Refusal::invalid(error.status(), error.param(), error.to_string()));
         }
+        if head.overrides_model {
+            let message = "the model is named in the body, not in a header".to_owned();
+            return Some(Refusal::invalid(400, Some("model"), message));
+        }
         let length = head.content_length.and_then(|value| std::str::from_utf8(value).ok());
         if length
             .and_then(|text| text.parse::<u64>().ok())

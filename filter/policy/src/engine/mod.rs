@@ -48,6 +48,8 @@ pub struct Head<'a> {
     pub max_wait_ms: Option<&'a [u8]>,
     /// `x-request-id`.
     pub request_id: Option<&'a [u8]>,
+    /// Whether a header is there with which some engines replace the model of the body.
+    pub overrides_model: bool,
     /// Whether no body follows.
     pub end_of_stream: bool,
 }

@@ -304,6 +304,7 @@ fn what_is_refused_by_its_head_has_an_outcome_too() {
         ("an unknown key", head("guess"), 401, Outcome::InvalidApiKey),
         ("no key", Head { key: None, ..shop }, 401, Outcome::InvalidApiKey),
         ("no body", Head { end_of_stream: true, ..shop }, 400, Outcome::InvalidRequest),
+        ("another model", Head { overrides_model: true, ..shop }, 400, Outcome::InvalidRequest),
         ("gzip", Head { content_encoding: Some(b"gzip"), ..shop }, 415, Outcome::InvalidRequest),
         ("no such tier", Head { tier: Some(b"gold"), ..shop }, 400, Outcome::InvalidRequest),
         ("a bad wait", Head { max_wait_ms: Some(b"1s"), ..shop }, 400, Outcome::InvalidRequest),
