@@ -138,6 +138,7 @@ arm without --without-filter vllm_deepseek_v4
   kill -KILL "$started"
   wait "$started" || true
 } 2>/dev/null
+unset 'pids[-1]' # its number may be another's by the end
 arm with --wasm "$ROOT/dist/slogate.wasm" --policy "$work/policy.json"
 
 # --- What came of it
@@ -147,10 +148,10 @@ printf '\nThe same load (70 %% short realtime requests, 30 %% long ones of econo
 url="http://127.0.0.1:$gate_port/v1/chat/completions"
 body='{"model":"deepseek-v4","max_tokens":24,"messages":[{"role":"user","content":"Hello"}]}'
 printf '\n$ curl -i -H "authorization: Bearer demo-realtime" -H "content-type: application/json" -d '\''%s'\'' %s\n' "$body" "$url"
-curl --silent --show-error --max-time 10 --dump-header - --output /dev/null \
+curl --noproxy '*' --silent --show-error --max-time 10 --dump-header - --output /dev/null \
   -H 'authorization: Bearer demo-realtime' -H 'content-type: application/json' -d "$body" "$url" | tr -d '\r'
 printf '$ curl -s http://127.0.0.1:%s/stats | grep slogate_requests\n' "$admin_port"
-curl --silent "http://127.0.0.1:$admin_port/stats" | grep 'slogate_requests' | grep -v ': 0$' || true
+curl --noproxy '*' --silent "http://127.0.0.1:$admin_port/stats" | grep 'slogate_requests' | grep -v ': 0$' || true
 printf '\nThe last line of the access log\n'
 sleep 0.3 # Envoy writes it every 0.1 s
 tail -n 1 "$work/with-access.log"

@@ -21,6 +21,7 @@ need() {
 
 need_rust() {
   need cargo "Install Rust with rustup: https://rustup.rs"
+  need cc "A C linker is needed (Debian, Ubuntu: apt-get install gcc libc6-dev)."
   need rustup "Cargo is there but rustup is not; it is needed to add the wasm targets: https://rustup.rs"
 }
 
@@ -115,7 +116,7 @@ PY
 # wait_for_url URL SECONDS: until it answers 200.
 wait_for_url() {
   local url=$1 end=$((SECONDS + $2))
-  until curl --silent --fail --max-time 2 --output /dev/null "$url"; do
+  until curl --noproxy '*' --silent --fail --max-time 2 --output /dev/null "$url"; do
     ((SECONDS < end)) || return 1
     sleep 0.05
   done

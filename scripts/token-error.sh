@@ -5,7 +5,7 @@
 #   scripts/token-error.sh          the table
 #   scripts/token-error.sh --fit    weights fitted anew, to be copied to word_piece/feature.rs
 #
-# Needs cargo, Python 3.9 or later with pip, and the network once; about 100 MB and two minutes.
+# Needs cargo, Python 3.10 or later with pip, and the network once; about 100 MB and two minutes.
 # On Debian and Ubuntu it adds translated manuals, without which some languages have only the
 # catalogues of Django. Everything lands in .tools/token-error.
 set -euo pipefail

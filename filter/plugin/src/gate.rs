@@ -10,7 +10,7 @@ use std::rc::Rc;
 
 use slogate_policy::config::Policy;
 use slogate_policy::engine::Engine;
-use slogate_policy::ids::StreamId;
+use slogate_policy::ids::{Nanos, StreamId};
 use slogate_policy::stats::Build;
 use slogate_policy::timing::Moment;
 
@@ -29,9 +29,9 @@ pub(crate) const BUILD: Build = Build {
 pub(crate) struct Gate {
     pub(crate) engine: Engine,
     pub(crate) port: HostPort,
-    /// Streams whose body has not been seen, with the bytes received when they were held. Kept only
-    /// until the first body shows that Envoy hands bodies on.
-    pub(crate) bodiless: Vec<(StreamId, u64)>,
+    /// Streams whose body has not been seen. Kept only until the first body shows that Envoy hands
+    /// bodies on.
+    pub(crate) bodiless: Vec<Bodiless>,
     /// Envoy has handed a body on under the present configuration.
     pub(crate) body_seen: bool,
     clock: Clock,
@@ -52,6 +52,15 @@ impl Gate {
     pub(crate) fn read_wall_clock(&mut self) {
         self.clock.wall_ahead = host::wall_nanos().wrapping_sub(host::monotonic_nanos());
     }
+}
+
+/// A held stream whose body has not been seen.
+pub(crate) struct Bodiless {
+    pub(crate) stream: StreamId,
+    /// Bytes that Envoy had received when it was held.
+    pub(crate) before: u64,
+    /// Since when there are more.
+    pub(crate) grown: Option<Nanos>,
 }
 
 /// The host's clocks. Only the monotonic one is read each time: asking the host costs as much as

@@ -4,7 +4,7 @@ use proxy_wasm::traits::{Context, HttpContext, RootContext};
 use proxy_wasm::types::ContextType;
 use slogate_policy::config::Policy;
 use slogate_policy::engine::{Action, Verdict};
-use slogate_policy::ids::PoolId;
+use slogate_policy::ids::{MILLI, Nanos, PoolId};
 
 use crate::apply;
 use crate::gate::{self, BUILD, Gate, SharedGate};
@@ -13,6 +13,10 @@ use crate::stream::Stream;
 
 /// Milliseconds between ticks: how late a deadline may be noticed.
 const TICK_MS: u32 = 20;
+
+/// How long a body may be there without being handed on: another filter before this one may hold it
+/// for a moment.
+const HELD_BACK: Nanos = 200 * MILLI;
 
 /// One configuration of the plugin in one instance.
 pub(crate) struct Root {
@@ -109,19 +113,21 @@ fn held_back(gate: &mut Gate) -> Vec<Action> {
         return Vec::new();
     }
     let mut actions = Vec::new();
-    for (stream, before) in std::mem::take(&mut gate.bodiless) {
-        if host::set_effective_context(stream.0).is_err() {
+    let now = gate.now();
+    for mut held in std::mem::take(&mut gate.bodiless) {
+        if host::set_effective_context(held.stream.0).is_err() {
             continue;
         }
-        if gate::bytes_received().is_some_and(|bytes| bytes > before) {
-            let now = gate.now();
-            let refusal = gate.engine.flag_is_missing(stream, now, &mut gate.port);
-            if let Some(refusal) = refusal {
-                log::error!("allow_on_headers_stop_iteration: true is missing from Envoy's filter");
-                actions.push(Action { stream, verdict: Verdict::Refuse(refusal) });
-            }
-        } else {
-            gate.bodiless.push((stream, before));
+        let grown = gate::bytes_received().is_some_and(|bytes| bytes > held.before);
+        held.grown = held.grown.or(grown.then_some(now.mono));
+        if held.grown.is_none_or(|since| now.mono.saturating_sub(since) < HELD_BACK) {
+            gate.bodiless.push(held);
+            continue;
+        }
+        let refusal = gate.engine.flag_is_missing(held.stream, now, &mut gate.port);
+        if let Some(refusal) = refusal {
+            log::error!("allow_on_headers_stop_iteration: true is missing from Envoy's filter");
+            actions.push(Action { stream: held.stream, verdict: Verdict::Refuse(refusal) });
         }
     }
     actions

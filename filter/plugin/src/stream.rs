@@ -6,7 +6,7 @@ use slogate_policy::engine::{Begin, Ending, Head, Verdict};
 use slogate_policy::ids::StreamId;
 
 use crate::apply;
-use crate::gate::{self, Gate, SharedGate};
+use crate::gate::{self, Bodiless, Gate, SharedGate};
 use crate::host::{self, Buffer, HeaderMap};
 
 /// Bytes of one piece of an answer that are looked at for the first token.
@@ -58,8 +58,6 @@ impl Stream {
         let body = host::buffer(Buffer::RequestBody, usize::MAX).unwrap_or_default();
         let stream = self.stream();
         let decided = self.ask(|gate| {
-            gate.body_seen = true;
-            gate.bodiless.clear();
             let now = gate.now();
             gate.engine.decide(stream, &body, now, &mut gate.port)
         });
@@ -129,7 +127,8 @@ impl HttpContext for Stream {
             let clock = gate.clock();
             let begun = gate.engine.begin(stream, &head, || clock.now());
             if begun == Begin::Hold && !gate.body_seen {
-                gate.bodiless.extend(gate::bytes_received().map(|bytes| (stream, bytes)));
+                let before = gate::bytes_received();
+                gate.bodiless.extend(before.map(|before| Bodiless { stream, before, grown: None }));
             }
             begun
         });
@@ -153,23 +152,10 @@ impl HttpContext for Stream {
             Hold::Head => {}
             Hold::Whole => return Action::Pause,
         }
-        if end_of_stream {
-            return self.decide_sized(size);
+        if self.is_too_large(size) || !end_of_stream {
+            return Action::Pause;
         }
-        let stream = self.stream();
-        let refusal = self.ask(|gate| {
-            gate.body_seen = true;
-            gate.bodiless.clear();
-            {
-                let now = gate.now();
-                gate.engine.body_grows(stream, size, now)
-            }
-        });
-        if let Some(Some(refusal)) = refusal {
-            self.hold = Hold::Whole;
-            apply::refuse(&refusal, &apply::request_id());
-        }
-        Action::Pause
+        self.decide()
     }
 
     fn on_http_request_trailers(&mut self, _: usize) -> Action {
@@ -223,19 +209,19 @@ impl HttpContext for Stream {
 }
 
 impl Stream {
-    /// Decides about a body of this size; one over the limit is not even read.
-    fn decide_sized(&mut self, size: usize) -> Action {
+    /// Answers a request whose body is over the limit; it is not even read.
+    fn is_too_large(&mut self, size: usize) -> bool {
         let stream = self.stream();
         let refusal = self.ask(|gate| {
-            let now = gate.now();
-            gate.engine.body_grows(stream, size, now)
+            gate.body_seen = true;
+            gate.bodiless.clear();
+            let clock = gate.clock();
+            gate.engine.body_grows(stream, size, || clock.now())
         });
-        if let Some(Some(refusal)) = refusal {
-            self.hold = Hold::Whole;
-            apply::refuse(&refusal, &apply::request_id());
-            return Action::Pause;
-        }
-        self.decide()
+        let Some(Some(refusal)) = refusal else { return false };
+        self.hold = Hold::Whole;
+        apply::refuse(&refusal, &apply::request_id());
+        true
     }
 }
 

@@ -27,7 +27,8 @@ pub const DEFAULT_MAX_BODY_BYTES: u32 = 2 * 1024 * 1024;
 /// Bytes that one tier's queue may hold, where the policy says nothing.
 pub const DEFAULT_QUEUE_BYTES: u32 = 64 * 1024 * 1024;
 
-/// Output tokens reckoned with when a request has no cap and the policy says nothing.
+/// Output tokens reckoned with for a choice where the policy says nothing; a smaller cap of the
+/// request counts instead.
 pub const DEFAULT_EXPECTED_OUTPUT: u32 = 256;
 
 /// A legal policy.
@@ -49,7 +50,7 @@ pub struct Policy {
     pub other_paths: OtherPaths,
     /// Largest request body, in bytes; above it the answer is 413.
     pub max_body_bytes: u32,
-    /// Output tokens reckoned with when a request states no cap.
+    /// Output tokens reckoned with for a choice; a smaller cap of the request counts instead.
     pub expected_output_tokens: u32,
     /// Status of refusals that come from waiting: 503, or 429 where the policy says so.
     pub queue_status: u16,

@@ -109,7 +109,12 @@ impl Engine {
     }
 
     /// Takes the size of a body that is still coming. A refusal where it is too large.
-    pub fn body_grows(&mut self, stream: StreamId, bytes: usize, now: Moment) -> Option<Refusal> {
+    pub fn body_grows(
+        &mut self,
+        stream: StreamId,
+        bytes: usize,
+        clock: impl FnOnce() -> Moment,
+    ) -> Option<Refusal> {
         let limit = self.policy.max_body_bytes;
         if usize::try_from(limit).is_ok_and(|limit| bytes <= limit) {
             return None;
@@ -117,7 +122,7 @@ impl Engine {
         let request = self.requests.get_mut(&stream)?;
         let Phase::Reading = request.phase else { return None };
         let refusal = too_large(limit);
-        request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
+        request.phase = Phase::Over { outcome: refusal.outcome, at: clock().mono };
         Some(refusal)
     }
 
@@ -282,10 +287,10 @@ impl Engine {
         now: Moment,
         port: &mut dyn Port,
     ) -> Option<Refusal> {
-        self.flag_missing = true;
-        port.set(StatId::FlagMissing, 1);
         let request = self.requests.get_mut(&stream)?;
         let Phase::Reading = request.phase else { return None };
+        self.flag_missing = true;
+        port.set(StatId::FlagMissing, 1);
         let refusal = flag_missing();
         request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
         Some(refusal)

@@ -372,10 +372,10 @@ fn a_body_over_the_limit_is_refused_while_it_comes() {
     let mut gate = Gate::new(&policy(1, ""));
     let (stream, _) = gate.begin(&head("shop-key"));
     let now = gate.moment();
-    assert_eq!(gate.engine.body_grows(stream, 100_000, now), None);
-    let refusal = gate.engine.body_grows(stream, 100_001, now).expect("too large");
+    assert_eq!(gate.engine.body_grows(stream, 100_000, || now), None);
+    let refusal = gate.engine.body_grows(stream, 100_001, || now).expect("too large");
     assert_eq!((refusal.status, refusal.code), (413, "request_too_large"));
-    assert_eq!(gate.engine.body_grows(stream, 100_002, now), None, "refused once");
+    assert_eq!(gate.engine.body_grows(stream, 100_002, || now), None, "refused once");
     gate.end(stream, Ending::Complete);
     assert_eq!(gate.outcomes(), [(Outcome::RequestTooLarge, 1)]);
     gate.assert_empty();
@@ -761,6 +761,25 @@ fn gauges_show_all_instances() {
     assert!(host.counters().keys().all(|stat| stat.spec().kind == StatKind::Counter));
     gates[0].assert_empty();
     gates[1].assert_empty();
+}
+
+#[test]
+fn an_instance_that_slept_takes_nobody_for_dead() {
+    let policy = policy(3, "");
+    let host = Host::default();
+    let mut gates = [Gate::on(host.clone(), &policy), Gate::on(host.clone(), &policy)];
+    for gate in &mut gates {
+        gate.admitted("shop-key", &chat("big"));
+        gate.tick();
+    }
+    for gate in &mut gates {
+        gate.now += 2 * crate::members::SILENCE;
+    }
+    gates[0].tick();
+    assert_eq!(host.gauge(StatId::InFlight(0)), Some(2));
+    gates[1].tick();
+    gates[0].pass(2 * SECOND);
+    assert_eq!(host.gauge(StatId::InFlight(0)), Some(2));
 }
 
 #[test]

@@ -115,13 +115,17 @@ impl Engine {
     /// sets the gauges.
     fn refresh(&mut self, now: Nanos, port: &mut dyn Port) -> Vec<Action> {
         let key = self.members_key();
-        let due = now.saturating_sub(self.beat) >= members::BEAT;
+        let since = now.saturating_sub(self.beat);
+        let due = since >= members::BEAT;
         if due {
+            // Who slept itself (the whole process was stopped) cannot tell who is dead: the others
+            // say within a tick that they live.
+            let slept = since > members::SILENCE / 2;
             self.beat = now;
             if self.slot.is_some() && members::beat(&key, self.slot, now, port).is_err() {
                 port.count(StatId::SharedStateErrors, 1);
             }
-            for pool in self.pools.values_mut() {
+            for pool in self.pools.values_mut().filter(|_| !slept) {
                 let purged = pool.purge(&mut |port| members::look(&key, now, port), port);
                 port.count(StatId::SharedStateErrors, u64::from(purged.is_err()));
             }

@@ -7,6 +7,10 @@ use rustc_hash::FxHashMap;
 use super::ledger::Tag;
 use crate::ids::{FlowId, Lane, StreamId, TierId};
 
+/// Most waiters of a flow that move up when one of them leaves. In a longer queue it is not worth
+/// the time: thousands that leave at once would stop the worker.
+const MOST_MOVED: u32 = 256;
+
 /// A request that waits in this instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
@@ -69,6 +73,10 @@ impl LocalPool {
         let entry = place.queue.remove(&(tag, stream))?;
         place.bytes = place.bytes.saturating_sub(entry.bytes);
         self.uncount(entry.flow, lane.tier);
+        if self.flows.get(&(entry.flow, lane.tier)).is_some_and(|waiting| *waiting > MOST_MOVED) {
+            // Its flow pays for the turn it did not take.
+            return Some((lane, Entry { length: 0, ..entry }));
+        }
         self.move_up(lane.tier, tag, entry);
         Some((lane, entry))
     }

@@ -341,6 +341,8 @@ fn publish_flows(ledger: &mut Ledger, me: SlotId, local: &LocalPool, turn: &Turn
         if let Some(entry) = entry {
             let row = flow_row(ledger, entry.flow, lane.tier, me);
             row.waiting = row.waiting.saturating_sub(1);
+            let row = row_of(ledger, me, *lane);
+            row.bytes = row.bytes.saturating_sub(entry.bytes);
         }
     }
 }
