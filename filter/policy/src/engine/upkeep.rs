@@ -9,8 +9,8 @@ use crate::config::{Policy, PoolPolicy};
 use crate::ids::{MILLI, Nanos, PoolId, StreamId};
 use crate::members;
 use crate::outcome::Outcome;
+use crate::pool::forecast;
 use crate::pool::ledger::Ledger;
-use crate::pool::turn;
 use crate::port::Port;
 use crate::stats::StatId;
 use crate::timing::Moment;
@@ -92,7 +92,7 @@ impl Engine {
         let Some(job) = &request.job else { return 0 };
         let Some(pool) = self.pools.get(&job.pool) else { return 0 };
         let ledger = pool.ledger(port).ok().flatten();
-        ledger.map_or(0, |ledger| turn::drain_time(&ledger, pool.limits(), job.lane))
+        ledger.map_or(0, |ledger| forecast::drain_time(&ledger, pool.limits(), job.lane))
     }
 
     /// Takes a waiting request out of its queue.

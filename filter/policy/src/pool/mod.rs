@@ -1,8 +1,10 @@
 //! Permits and queues of one pool, exact over all workers of the process.
 //!
 //! [`ledger`] is what the workers share, [`local`] what one of them has itself, [`mod@turn`] the one
-//! rule by which the ledger changes. [`Pool`] runs that rule against the host's compare-and-set.
+//! rule by which the ledger changes, [`forecast`] what it says about the wait to come. [`Pool`] runs
+//! that rule against the host's compare-and-set.
 
+pub mod forecast;
 pub mod ledger;
 pub mod local;
 pub mod turn;
