@@ -9,7 +9,7 @@ use bytes::Bytes;
 use common::{CLUSTER, MODEL, PATIENCE, Raw, WORKERS};
 use serde_json::json;
 use slogate_integration::harness::{
-    Chat, Client, Ending, Piece, Script, Stats, Upstream, eventually,
+    Chat, Client, Ending, Piece, Script, Seen, Stats, Upstream, eventually,
 };
 
 /// Answers at once, or as the request's `x-play` asks.
@@ -210,6 +210,15 @@ async fn a_request_that_envoys_own_timers_end_is_one_outcome_and_leaves_nothing(
     Ok(())
 }
 
+/// Most requests that ran side by side at the engine and were answered whole. One whose client left
+/// has given its permit back before the engine notices, so its end there says nothing.
+fn peak_of_answered(seen: &[Seen]) -> usize {
+    let answered = seen.iter().filter(|seen| seen.completed);
+    let spans: Vec<_> = answered.filter_map(|seen| Some((seen.started, seen.ended?))).collect();
+    let at = |moment| spans.iter().filter(|(from, to)| (*from..*to).contains(&moment)).count();
+    spans.iter().map(|(from, _)| at(*from)).max().unwrap_or(0)
+}
+
 #[tokio::test]
 async fn outcomes_add_up_over_a_mixed_crowd() -> Result<()> {
     for workers in WORKERS {
@@ -250,7 +259,7 @@ async fn outcomes_add_up_over_a_mixed_crowd() -> Result<()> {
         .await?;
         let stats = common::settled(&gate, requests).await?;
         println!("{workers} workers, {requests} requests:\n{}", common::filter_stats(&stats));
-        assert!(upstream.peak() <= 2);
+        assert!(peak_of_answered(&upstream.seen()) <= 2);
         assert_eq!(gate.stat("wasm.wasm_vm_count").await?, vms);
         let log = gate.wait_for_log(usize::try_from(requests)?, PATIENCE).await?;
         assert!(log.iter().all(|line| line["outcome"].is_string() && line["cluster"] != "x"));
