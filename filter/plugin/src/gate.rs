@@ -103,7 +103,7 @@ pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<
         }
         let prefix = format!("slogate/{root_id}/");
         let mut port = HostPort::new(&prefix, vm_id.to_owned(), BUILD, Rc::clone(&policy));
-        let engine = Engine::new(&prefix, BUILD, policy, &mut port);
+        let engine = Engine::new(&prefix, policy, &mut port);
         let mut gate =
             Gate { engine, port, bodiless: Vec::new(), body_seen: false, clock: Clock::default() };
         gate.read_wall_clock();

@@ -132,9 +132,6 @@ impl Engine {
         let labels = self.labels(&request, request.job.as_ref());
         count(&request, labels, outcome, now.mono, port);
         let line = log_line(&request, outcome, now.mono);
-        if !matches!(request.phase, Phase::Over { .. }) {
-            request.phase = Phase::Over { outcome, at: now.mono };
-        }
         Some((line, self.admit(promoted, now.mono)))
     }
 }

@@ -22,7 +22,7 @@ use crate::members;
 use crate::pool::Pool;
 use crate::port::Port;
 use crate::refusal::Refusal;
-use crate::stats::{Build, StatId};
+use crate::stats::StatId;
 
 pub use answer::{Ending, LOG_FIELDS, Stamp};
 use request_state::Request;
@@ -96,7 +96,6 @@ pub struct Action {
 #[derive(Debug)]
 pub struct Engine {
     prefix: String,
-    build: Build,
     policy: Rc<Policy>,
     pools: FxHashMap<PoolId, Pool>,
     requests: FxHashMap<StreamId, Request>,
@@ -111,10 +110,9 @@ pub struct Engine {
 impl Engine {
     /// An engine with this policy. `prefix` names its values in the shared store: two gates with
     /// one prefix are one gate.
-    pub fn new(prefix: &str, build: Build, policy: Rc<Policy>, port: &mut dyn Port) -> Self {
+    pub fn new(prefix: &str, policy: Rc<Policy>, port: &mut dyn Port) -> Self {
         let mut engine = Self {
             prefix: prefix.to_owned(),
-            build,
             policy: Rc::clone(&policy),
             pools: FxHashMap::default(),
             requests: FxHashMap::default(),
@@ -152,16 +150,6 @@ impl Engine {
         port.set(StatId::BuildInfo, 1);
         port.set(StatId::PolicyDigest, self.policy.digest);
         port.set(StatId::FlagMissing, 0);
-    }
-
-    /// The policy that serves.
-    pub fn policy(&self) -> &Rc<Policy> {
-        &self.policy
-    }
-
-    /// What names the build.
-    pub fn build(&self) -> Build {
-        self.build
     }
 
     /// Requests this instance has in hand.
