@@ -207,31 +207,22 @@ pub(crate) fn header(map: HeaderMap, name: &str) -> Option<Vec<u8>> {
 }
 
 pub(crate) fn add_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {
-    // SAFETY: `name` and `value` outlive the call.
-    Status(unsafe {
-        sys::proxy_add_header_map_value(
-            map as u32,
-            name.as_ptr(),
-            name.len(),
-            value.as_ptr(),
-            value.len(),
-        )
-    })
-    .check()
+    write_header(sys::proxy_add_header_map_value, map, name, value)
 }
 
 pub(crate) fn replace_header(map: HeaderMap, name: &str, value: &str) -> Result<(), Status> {
+    write_header(sys::proxy_replace_header_map_value, map, name, value)
+}
+
+fn write_header(
+    call: unsafe extern "C" fn(u32, *const u8, usize, *const u8, usize) -> u32,
+    map: HeaderMap,
+    name: &str,
+    value: &str,
+) -> Result<(), Status> {
     // SAFETY: `name` and `value` outlive the call.
-    Status(unsafe {
-        sys::proxy_replace_header_map_value(
-            map as u32,
-            name.as_ptr(),
-            name.len(),
-            value.as_ptr(),
-            value.len(),
-        )
-    })
-    .check()
+    Status(unsafe { call(map as u32, name.as_ptr(), name.len(), value.as_ptr(), value.len()) })
+        .check()
 }
 
 pub(crate) fn remove_header(map: HeaderMap, name: &[u8]) -> Result<(), Status> {
