@@ -14,7 +14,7 @@ use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch};
 use crate::stats::{StatId, UNKNOWN};
 use crate::timing::{Moment, millis, nanos, whole_millis};
-use crate::tokens::{TokenCounter, WordPiece, template};
+use crate::tokens::{Template, WordPiece};
 use crate::{keys, members};
 
 impl Engine {
@@ -300,10 +300,10 @@ impl Engine {
 /// Reads a body and finds its place. Returns the cost too, in tokens.
 fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
     let policy = &request.policy;
-    let mut counter = WordPiece::default();
     let endpoint = request.endpoint.ok_or_else(lost)?;
-    let facts = request::read(endpoint, body, &mut counter)
+    let read = request::read(endpoint, body)
         .map_err(|error| Refusal::invalid(error.status(), error.param(), error.to_string()))?;
+    let facts = &read.facts;
     let model = match &facts.model {
         Some(name) => policy.model(name).ok_or_else(|| {
             let message = "the model does not exist or is not served here".to_owned();
@@ -315,7 +315,8 @@ fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
             Refusal::invalid(400, Some("model"), message)
         })?,
     };
-    let prompt_tokens = counter.tokens().saturating_add(template::overhead(&facts));
+    let mut counter = WordPiece::default();
+    let prompt_tokens = Template::GENERIC.count(&read, &mut counter).tokens;
     let class = policy.class_of(prompt_tokens);
     let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
     let expected = u64::from(policy.expected_output_tokens)

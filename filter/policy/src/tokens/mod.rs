@@ -6,6 +6,7 @@
 pub mod template;
 mod word_piece;
 
+pub use template::{Count, Rendering, Template};
 pub use word_piece::WordPiece;
 #[doc(hidden)]
 pub use word_piece::word_piece_features;
@@ -17,4 +18,14 @@ pub trait TokenCounter {
 
     /// Tokens of all texts added so far.
     fn tokens(&self) -> u64;
+
+    /// Whether these are the tokens the engine will count, not an estimate.
+    fn is_exact(&self) -> bool {
+        false
+    }
+}
+
+/// Whether this module carries the vocabulary of that name.
+pub fn vocabulary_is_built_in(_name: &str) -> bool {
+    false
 }
