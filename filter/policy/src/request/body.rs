@@ -262,7 +262,10 @@ impl<'a> Reader<'a> {
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
                 Key::Thinking => self.switches.thinking = self.truth()?,
-                Key::EnableThinking => self.switches.enable_thinking = self.truth()?,
+                Key::EnableThinking => {
+                    self.switches.enable_given = true;
+                    self.switches.enable_thinking = self.truth()?;
+                }
                 Key::DropThinking => self.switches.drop_thinking = self.truth()?,
                 Key::ReasoningEffort => self.switches.argued_effort = self.effort()?,
                 // These take the place of what the engine itself gives the template.

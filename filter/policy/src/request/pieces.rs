@@ -158,6 +158,8 @@ pub(crate) struct Switches {
     pub(crate) arguments: bool,
     pub(crate) thinking: Option<bool>,
     pub(crate) enable_thinking: Option<bool>,
+    /// It is there, be it null.
+    pub(crate) enable_given: bool,
     pub(crate) drop_thinking: Option<bool>,
     /// From the template's arguments.
     pub(crate) argued_effort: Option<Effort>,

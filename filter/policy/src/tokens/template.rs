@@ -133,6 +133,7 @@ impl Template {
         let switches = &read.switches;
         // A request that names an effort switches thinking on by it, unless it says more.
         let by_effort = switches.effort.map(|effort| effort != Effort::None);
+        let by_effort = by_effort.filter(|_| !switches.enable_given);
         let enable = switches.enable_thinking.or(by_effort);
         let thinking = match (switches.thinking, enable) {
             (None, None) => self.thinking,

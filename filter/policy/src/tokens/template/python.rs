@@ -103,13 +103,14 @@ fn float(value: f64, out: &mut String) {
 }
 
 /// Appends the function of a tool as the engine writes it: known fields in their order. Tools of
-/// the request show absent fields as null (`filled`), those of a message leave them out. False where
-/// there is no function in it.
+/// the request show absent fields as null and lose unknown ones (`filled`); those of a message keep
+/// what they have. False where there is no function in it.
 pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<bool, ReadError> {
     let mut scratch = String::new();
     let mut cursor = Cursor::new(tool);
     let mut function = None;
     let mut deferred = None;
+    let mut typed = false;
     if cursor.byte() != Some(b'{') {
         return Ok(false);
     }
@@ -118,6 +119,10 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
     while let Some(key) = keys.next(&mut cursor, &mut scratch)? {
         match key {
             Key::Function if cursor.kind()? == Kind::Object => function = Some(take(&mut cursor)?),
+            Key::Type => {
+                typed = true;
+                cursor.skip()?;
+            }
             Key::DeferLoading => deferred = flag(&mut cursor, &mut scratch)?,
             _ => cursor.skip()?,
         }
@@ -128,24 +133,39 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
     let (mut strict, mut own_deferred) = (None, None);
     cursor.enter(b'{')?;
     let mut keys = Keys::new(MAX_KEYS);
-    while let Some(key) = keys.next(&mut cursor, &mut scratch)? {
+    let word = |flag: bool| if flag { "true" } else { "false" };
+    let mut extras = String::new();
+    while let Some((key, text)) = keys.next_text(&mut cursor, &mut scratch)? {
         match key {
             Key::Name => name = Some(take(&mut cursor)?),
             Key::Description => description = Some(take(&mut cursor)?),
             Key::Parameters => parameters = Some(take(&mut cursor)?),
-            Key::Strict => strict = flag(&mut cursor, &mut scratch)?,
-            Key::DeferLoading => own_deferred = flag(&mut cursor, &mut scratch)?,
-            _ => cursor.skip()?,
+            Key::Strict if !filled && cursor.kind()? == Kind::Null => {
+                strict = cursor.null().map(|_| Some("null"))?;
+            }
+            Key::Strict => strict = flag(&mut cursor, &mut scratch)?.map(word),
+            Key::DeferLoading if filled => own_deferred = flag(&mut cursor, &mut scratch)?,
+            _ if filled => cursor.skip()?,
+            _ => {
+                extras.push_str(", ");
+                quote(&cursor, text, &mut extras);
+                extras.push_str(": ");
+                dump(take(&mut cursor)?, &mut extras)?;
+            }
         }
     }
+    // A message's function that is not as it should be is shown as it came.
+    let fits = |value: Option<&str>, start| value.is_none_or(|value| value.starts_with(start));
+    if !filled && !(typed && fits(description, '"') && fits(parameters, '{')) {
+        return dump(function, out).map(|()| true);
+    }
     let null = filled.then_some("null");
-    let word = |flag: bool| if flag { "true" } else { "false" };
     let deferred = own_deferred.or(deferred).filter(|_| filled);
     let fields = [
         ("name", name),
         ("description", description.or(null)),
         ("parameters", parameters.or(null)),
-        ("strict", strict.map(word)),
+        ("strict", strict),
         ("defer_loading", deferred.map(word)),
     ];
     out.push('{');
@@ -160,6 +180,7 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
         out.push_str("\": ");
         dump(value, out)?;
     }
+    out.push_str(&extras);
     out.push('}');
     Ok(true)
 }
