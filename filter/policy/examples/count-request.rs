@@ -1,15 +1,17 @@
 //! Counts the prompts of requests from the standard input.
 //!
 //! Every line is the body of a request; the answer is a line with its prompt tokens and `exact` or
-//! `estimate`. `--template NAME` takes another template than the generic one. With `--texts` the
-//! answer is a JSON object instead: the texts a counter is given and the tokens beside them, for
-//! comparison with another tokenizer.
+//! `estimate`. `--template NAME` takes another template than the generic one; `--exact FILE` counts
+//! with a vocabulary file, and takes the template that goes with it. With `--texts` the answer is a
+//! JSON object instead: the texts a counter is given and the tokens beside them, for comparison with
+//! another tokenizer.
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};
 
+use slogate_policy::config::MIN_COUNT_LIMIT;
 use slogate_policy::request::{self, Endpoint};
-use slogate_policy::tokens::{Template, TokenCounter, WordPiece};
+use slogate_policy::tokens::{ExactCounter, Memo, Template, TokenCounter, Vocabulary, WordPiece};
 
 #[derive(Default)]
 struct Texts(Vec<String>);
@@ -31,6 +33,8 @@ impl TokenCounter for Texts {
 fn main() -> Result<(), Box<dyn Error>> {
     let mut template = Template::GENERIC;
     let mut texts = false;
+    let mut vocabulary = None;
+    let mut memo = Memo::default();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
@@ -38,6 +42,12 @@ fn main() -> Result<(), Box<dyn Error>> {
             "--template" => {
                 let name = arguments.next().ok_or("--template needs a name")?;
                 template = Template::of_tokenizer(&name);
+            }
+            "--exact" => {
+                let file = arguments.next().ok_or("--exact needs a file")?;
+                let made = Vocabulary::from_bytes(&std::fs::read(file)?)?;
+                template = Template::of_tokenizer(made.name());
+                vocabulary = Some(made);
             }
             other => return Err(format!("unknown option {other}").into()),
         }
@@ -57,14 +67,17 @@ fn main() -> Result<(), Box<dyn Error>> {
             let mut counter = Texts::default();
             let count = template.count(&read, &mut counter);
             let found = serde_json::json!({
-                "fixed": count.tokens, "exact": count.exact, "texts": counter.0,
+                "fixed": count.fixed, "exact": count.exact, "texts": counter.0,
             });
             writeln!(out, "{found}")?;
         } else {
-            let mut counter = WordPiece::default();
-            let count = template.count(&read, &mut counter);
+            let count = match &vocabulary {
+                Some(vocabulary) => template
+                    .count(&read, &mut ExactCounter::new(vocabulary, &mut memo, MIN_COUNT_LIMIT)),
+                None => template.count(&read, &mut WordPiece::default()),
+            };
             let kind = if count.exact { "exact" } else { "estimate" };
-            writeln!(out, "{} {kind}", count.tokens)?;
+            writeln!(out, "{} {kind}", count.tokens())?;
         }
     }
     out.flush()?;

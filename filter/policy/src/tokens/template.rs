@@ -67,10 +67,19 @@ pub const AUDIO_TOKENS: u64 = 750;
 /// How many tokens a request's prompt has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// The prompt's tokens.
-    pub tokens: u64,
+    /// Tokens of its texts, as the counter has them.
+    pub text: u64,
+    /// Tokens of everything else: markers, instructions, token ids, images, sound.
+    pub fixed: u64,
     /// Whether the engine will count the same.
     pub exact: bool,
+}
+
+impl Count {
+    /// All of the prompt.
+    pub const fn tokens(self) -> u64 {
+        self.text.saturating_add(self.fixed)
+    }
 }
 
 impl Template {
@@ -125,7 +134,7 @@ impl Template {
             && !read.switches.unsure
             && facts.images == 0
             && facts.audio == 0;
-        Count { tokens: counter.tokens().saturating_add(fixed), exact }
+        Count { text: counter.tokens(), fixed, exact }
     }
 
     /// Whether the model is to think, and how hard it is told to.
