@@ -97,6 +97,7 @@ impl Account {
                 limit: allowance.burst(),
                 remaining: bucket.units(&allowance),
                 full_after: bucket.time_to_full(&allowance),
+                window: allowance.window(),
             })
         };
         Standing {

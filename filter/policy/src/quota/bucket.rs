@@ -47,6 +47,11 @@ impl Allowance {
         self.burst
     }
 
+    /// Time in which an empty bucket fills.
+    pub fn window(&self) -> Nanos {
+        self.time_for(self.bound())
+    }
+
     fn grains(&self, units: u64) -> i128 {
         // Both factors have 64 bits, so their product has 127 at most with these grains.
         i128::from(units).saturating_mul(i128::from(self.unit))

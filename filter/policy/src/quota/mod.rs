@@ -11,6 +11,7 @@
 
 mod account;
 mod bucket;
+mod headers;
 #[cfg(test)]
 mod tests;
 
@@ -43,6 +44,17 @@ impl KeyLimits {
     pub fn is_none(&self) -> bool {
         *self == Self::default()
     }
+
+    /// These limits as far as the others limit the same. Over a push that is what both the taking
+    /// and the giving are about.
+    #[must_use]
+    pub fn shared_with(&self, others: &Self) -> Self {
+        Self {
+            requests: self.requests.filter(|_| others.requests.is_some()),
+            tokens: self.tokens.filter(|_| others.tokens.is_some()),
+            max_in_flight: self.max_in_flight,
+        }
+    }
 }
 
 /// The limit that a request would break.
@@ -72,6 +84,8 @@ pub struct Left {
     pub remaining: u64,
     /// Time until all of it is there again.
     pub full_after: Nanos,
+    /// Time in which an empty one fills.
+    pub window: Nanos,
 }
 
 /// What is left to a key.

@@ -1,3 +1,5 @@
+#![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")]
+
 use super::*;
 use crate::testing::Host;
 #[cfg(target_arch = "wasm32")]
@@ -259,14 +261,11 @@ mod scripts {
                     }
                     Step::End { pick, cost } if !held.is_empty() => {
                         let (gate, reservation) = held.swap_remove(pick % held.len());
-                        match cost {
-                            Some(cost) => {
-                                gates[gate].settle(reservation, cost, now);
-                            }
-                            None => {
-                                admitted -= 1;
-                                gates[gate].give_back(reservation, now);
-                            }
+                        if let Some(cost) = cost {
+                            gates[gate].settle(reservation, cost, now);
+                        } else {
+                            admitted -= 1;
+                            gates[gate].give_back(reservation, now);
                         }
                     }
                     Step::End { .. } => {}
