@@ -113,31 +113,34 @@ fn failed(_: StoreError, port: &mut dyn Port) -> Refusal {
 }
 
 fn refusal(broken: Broken, standing: Standing) -> (Refusal, QuotaLimit) {
-    let limited =
-        |outcome, code, message: &str| Refusal::new(outcome, 429, code, message.to_owned());
     let (mut refusal, limit) = match broken {
         Broken::Requests { after } => {
-            let message = "the key has used up its requests per second";
-            let refusal = limited(Outcome::RateLimit, "rate_limit_exceeded", message);
+            let message = "the key has used up its requests per second".to_owned();
+            let outcome = Outcome::RateLimit;
+            let refusal = Refusal::new(outcome, 429, "rate_limit_exceeded", message);
             (refusal.retry_when(after), QuotaLimit::Requests)
         }
-        Broken::Tokens { after: Some(after) } => {
-            let message = "the key has used up its tokens per minute";
-            let refusal = limited(Outcome::TokenLimit, "token_limit_exceeded", message);
-            (refusal.retry_when(after), QuotaLimit::Tokens)
-        }
-        Broken::Tokens { after: None } => {
-            let message = "the request may cost more tokens than the key has in a whole minute; \
-                           shorten the prompt or lower max_tokens";
-            let refusal = limited(Outcome::TokenLimit, "token_limit_exceeded", message);
-            // Coming back would be in vain; this stops OpenAI's clients from trying.
-            let refusal = refusal.header("x-should-retry", "false".to_owned());
+        Broken::Tokens { after } => {
+            let message = if after.is_some() {
+                "the key has used up its tokens per minute"
+            } else {
+                "the request may cost more tokens than the key has in a whole minute; shorten the \
+                 prompt or lower max_tokens"
+            };
+            let (outcome, message) = (Outcome::TokenLimit, message.to_owned());
+            let refusal = Refusal::new(outcome, 429, "token_limit_exceeded", message);
+            let refusal = match after {
+                Some(after) => refusal.retry_when(after),
+                // Coming back would be in vain; this stops OpenAI's clients from trying.
+                None => refusal.header("x-should-retry", "false".to_owned()),
+            };
             (refusal, QuotaLimit::Tokens)
         }
         Broken::InFlight => {
-            let message = "the key has as many requests at once as it may have";
+            let message = "the key has as many requests at once as it may have".to_owned();
             let outcome = Outcome::ConcurrencyLimit;
-            (limited(outcome, "concurrency_limit_exceeded", message), QuotaLimit::Concurrency)
+            let refusal = Refusal::new(outcome, 429, "concurrency_limit_exceeded", message);
+            (refusal, QuotaLimit::Concurrency)
         }
     };
     refusal.headers.extend(standing.headers());
