@@ -12,6 +12,7 @@ pub mod members;
 pub mod outcome;
 pub mod pool;
 pub mod port;
+pub mod quota;
 pub mod refusal;
 pub mod request;
 pub mod sse;

@@ -27,13 +27,21 @@ pub enum Outcome {
     RequestTooLarge,
     /// Its key is not listed and the policy refuses such keys.
     InvalidApiKey,
+    /// Its key is not to ask for this model.
+    ModelForbidden,
+    /// Its key made more requests than its quota allows.
+    RateLimit,
+    /// Its key asked for more tokens than its quota allows.
+    TokenLimit,
+    /// Its key has as many requests at once as its quota allows.
+    ConcurrencyLimit,
     /// The gate could not do its work: wrong Envoy configuration, or the shared store failed.
     GateError,
 }
 
 impl Outcome {
     /// Every outcome.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 17] = [
         Self::Ok,
         Self::ClientError,
         Self::EngineError,
@@ -46,6 +54,10 @@ impl Outcome {
         Self::ModelNotFound,
         Self::RequestTooLarge,
         Self::InvalidApiKey,
+        Self::ModelForbidden,
+        Self::RateLimit,
+        Self::TokenLimit,
+        Self::ConcurrencyLimit,
         Self::GateError,
     ];
 
@@ -64,6 +76,10 @@ impl Outcome {
             Self::ModelNotFound => "model_not_found",
             Self::RequestTooLarge => "request_too_large",
             Self::InvalidApiKey => "invalid_api_key",
+            Self::ModelForbidden => "model_forbidden",
+            Self::RateLimit => "rate_limit",
+            Self::TokenLimit => "token_limit",
+            Self::ConcurrencyLimit => "concurrency_limit",
             Self::GateError => "gate_error",
         }
     }
@@ -78,6 +94,10 @@ impl Outcome {
                 | Self::ModelNotFound
                 | Self::RequestTooLarge
                 | Self::InvalidApiKey
+                | Self::ModelForbidden
+                | Self::RateLimit
+                | Self::TokenLimit
+                | Self::ConcurrencyLimit
         )
     }
 }

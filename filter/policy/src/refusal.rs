@@ -63,6 +63,13 @@ impl Refusal {
         self
     }
 
+    /// Says when to come back, to the millisecond: earlier would be in vain, later is a waste.
+    #[must_use]
+    pub fn retry_when(mut self, after: Nanos) -> Self {
+        self.retry_after_ms = Some(after.div_ceil(MILLI).max(1));
+        self
+    }
+
     /// Adds a header.
     #[must_use]
     pub fn header(mut self, name: &'static str, value: String) -> Self {

@@ -21,7 +21,7 @@ pub enum StatKind {
 
 /// Index into a policy's models; [`UNKNOWN`] where the request names none.
 pub type ModelIndex = usize;
-/// Stands for a model or a tier that is not known, in labels `unknown`.
+/// Stands for a model, a tier or a key that is not known, in labels `unknown`.
 pub const UNKNOWN: usize = usize::MAX;
 
 /// What was promised.
@@ -40,6 +40,17 @@ pub enum ExecPhase {
     FirstToken,
     /// To the end of the answer.
     EndToEnd,
+}
+
+/// Which limit of a key's quota.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum QuotaLimit {
+    /// Requests over time.
+    Requests,
+    /// Tokens over time.
+    Tokens,
+    /// Requests at once.
+    Concurrency,
 }
 
 /// One stat with its labels; numbers are indexes into the policy's lists.
@@ -65,6 +76,8 @@ pub enum StatId {
     SloTotal(usize, Objective),
     /// Prompt tokens.
     PromptTokens(ModelIndex),
+    /// Requests refused because of a key's quota.
+    QuotaRefusals(usize, QuotaLimit),
     /// 1: which version serves.
     BuildInfo,
     /// The first 48 bits of the SHA-256 of the policy that serves.
@@ -115,6 +128,7 @@ specs! {
     Self::SloGood(..) => "slogate_slo_good" Counter ["tier", "objective"];
     Self::SloTotal(..) => "slogate_slo_total" Counter ["tier", "objective"];
     Self::PromptTokens(..) => "slogate_prompt_tokens" Histogram ["model"];
+    Self::QuotaRefusals(..) => "slogate_quota_refusals" Counter ["key", "limit"];
     Self::BuildInfo => "slogate_build_info" Gauge ["version", "git"];
     Self::PolicyDigest => "slogate_policy_digest" Gauge [];
     Self::FlagMissing => "slogate_flag_missing" Gauge [];
@@ -149,6 +163,7 @@ impl StatId {
         let model = |at: usize| policy.models.get(at).map_or("unknown", |m| m.name.as_str());
         let tier = |at: usize| policy.tiers.get(at).map_or("unknown", |t| t.name.as_str());
         let class = |at: usize| policy.classes.get(at).map_or("unknown", |c| c.name.as_str());
+        let key = |at: usize| policy.keys.entries.get(at).map_or("unknown", |k| k.id.as_str());
         let objective = |objective| match objective {
             Objective::Total => "total",
             Objective::FirstToken => "first_token",
@@ -166,6 +181,14 @@ impl StatId {
             Self::QueueDepth(m, t) | Self::QueueCapacity(m, t) => vec![model(m), tier(t)],
             Self::InFlight(m) | Self::InFlightLimit(m) | Self::PromptTokens(m) => vec![model(m)],
             Self::SloGood(t, of) | Self::SloTotal(t, of) => vec![tier(t), objective(of)],
+            Self::QuotaRefusals(k, limit) => {
+                let limit = match limit {
+                    QuotaLimit::Requests => "requests",
+                    QuotaLimit::Tokens => "tokens",
+                    QuotaLimit::Concurrency => "concurrency",
+                };
+                vec![key(k), limit]
+            }
             Self::BuildInfo => vec![build.version, build.git],
             Self::PolicyDigest | Self::FlagMissing | Self::SharedStateErrors => Vec::new(),
         }

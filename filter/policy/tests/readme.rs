@@ -28,6 +28,8 @@ const SOURCES: &[&str] = &[
     include_str!("../src/engine/entry.rs"),
     include_str!("../src/engine/upkeep.rs"),
     include_str!("../src/engine/answer.rs"),
+    include_str!("../src/engine/key_quota.rs"),
+    include_str!("../src/quota/headers.rs"),
     include_str!("../src/refusal.rs"),
     include_str!("../../plugin/src/stream.rs"),
     include_str!("../../plugin/src/apply.rs"),

@@ -19,6 +19,7 @@ use std::time::Duration;
 pub use reader::Fault;
 
 use crate::ids::{ClassId, FlowId, Lane, PoolId, TierId};
+use crate::quota::KeyLimits;
 use crate::tokens::Template;
 
 /// Bytes of a request body above which the filter answers 413, where the policy says nothing.
@@ -140,6 +141,10 @@ pub enum OtherPaths {
 pub struct Keys {
     /// The tier of requests whose key is not listed; `None`: they are refused.
     pub unknown: Option<usize>,
+    /// The quota that all keys share which are not listed.
+    pub unknown_limits: KeyLimits,
+    /// What all keys may ask for that are not listed: indexes of models; `None`: any.
+    pub unknown_models: Option<Vec<usize>>,
     /// The listed keys.
     pub entries: Vec<KeyEntry>,
     by_hash: HashMap<[u8; 32], usize>,
@@ -154,9 +159,39 @@ pub struct KeyEntry {
     pub flow: FlowId,
     /// Index of its tier.
     pub tier: usize,
+    /// Its quota.
+    pub limits: KeyLimits,
+    /// Indexes of the models it may ask for; `None`: any.
+    pub models: Option<Vec<usize>>,
 }
 
+/// The owner of the quota that unlisted keys share. No id is like this: ids have no blanks.
+pub const UNLISTED: FlowId = FlowId::of("not listed");
+
 impl Keys {
+    /// Whose quota the requests of an entry use, and its limits.
+    pub fn quota(&self, entry: Option<usize>) -> Option<(FlowId, KeyLimits)> {
+        match entry {
+            Some(at) => self.entries.get(at).map(|entry| (entry.flow, entry.limits)),
+            None => Some((UNLISTED, self.unknown_limits)),
+        }
+    }
+
+    /// Every quota there is.
+    pub fn quotas(&self) -> impl Iterator<Item = (FlowId, KeyLimits)> + '_ {
+        let listed = self.entries.iter().map(|entry| (entry.flow, entry.limits));
+        listed.chain([(UNLISTED, self.unknown_limits)])
+    }
+
+    /// Whether an entry may ask for a model.
+    pub fn may_use(&self, entry: Option<usize>, model: usize) -> bool {
+        let models = match entry {
+            Some(at) => self.entries.get(at).and_then(|entry| entry.models.as_ref()),
+            None => self.unknown_models.as_ref(),
+        };
+        models.is_none_or(|models| models.contains(&model))
+    }
+
     /// The entry with this SHA-256, by its index.
     pub fn find(&self, hash: &[u8; 32]) -> Option<usize> {
         self.by_hash.get(hash).copied()

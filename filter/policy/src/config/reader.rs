@@ -116,6 +116,20 @@ impl Fields {
         found
     }
 
+    /// A rate above 0 in thousandths, rounded: from 0.001 to a million. Fractions may come as text,
+    /// as above.
+    pub(super) fn rate(&mut self, field: &'static str, faults: &mut Faults) -> Option<u64> {
+        let value = self.take(field)?;
+        let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
+        let found = number.filter(|number| (0.001..=1_000_000.0).contains(number));
+        if found.is_none() {
+            faults.add(self.path(field), "must be a number from 0.001 to 1000000");
+        }
+        // Within the bounds a thousandfold fits in 64 bits, and is not negative.
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        found.map(|number| (number * 1_000.0).round() as u64)
+    }
+
     /// A duration with its unit, such as `500ms`, `2s` or `1m`; from 1 ms to 1 h.
     pub(super) fn duration(
         &mut self,

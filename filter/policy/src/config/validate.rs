@@ -47,7 +47,8 @@ pub(super) fn policy(value: Value) -> Result<Policy, Vec<Fault>> {
     let (classes, class_rules) = classes(&mut fields, &mut faults);
     let (tiers, tier_rules) = tiers(&mut fields, &mut faults);
     let raw_models = models(&mut fields, &classes, &mut faults);
-    let keys = keys::keys(&mut fields, &tiers, &mut faults);
+    let model_names = model_names(&raw_models, &mut faults);
+    let keys = keys::keys(&mut fields, &tiers, &model_names, &mut faults);
     let default_model_name = fields.text("default_model", &mut faults);
     let other_paths = match fields.text("other_paths", &mut faults).as_deref() {
         None | Some("pass") => OtherPaths::Pass,
@@ -72,7 +73,6 @@ pub(super) fn policy(value: Value) -> Result<Policy, Vec<Fault>> {
         }
     };
 
-    let model_names = model_names(&raw_models, &mut faults);
     let default_model = default_model_name.and_then(|name| {
         let found = model_names.get(&name).copied();
         if found.is_none() {

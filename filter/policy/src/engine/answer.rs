@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use super::key_quota::Bill;
 use super::request_state::{Answer, Labels, Phase, Request};
 use super::{Action, Engine};
 use crate::ids::{Nanos, StreamId};
@@ -129,6 +130,8 @@ impl Engine {
             }
             Phase::Over { outcome, .. } => *outcome,
         };
+        let bill = bill(&request, outcome);
+        self.bill(&mut request, bill, now.mono, port);
         let labels = self.labels(&request, request.job.as_ref());
         count(&request, labels, outcome, now.mono, port);
         let line = log_line(&request, outcome, now.mono);
@@ -153,6 +156,7 @@ fn stamp(
         headers.push(("x-slogate-exec-ms", exec));
     }
     headers.push(("x-slogate-queue-ms", queue));
+    headers.extend(request.standing.headers());
     let policy = &request.policy;
     if let Some(tier) = policy.tiers.get(request.tier) {
         headers.push(("x-slogate-tier", tier.name.clone()));
@@ -167,6 +171,20 @@ fn stamp(
         headers.push(("x-slogate-prompt-tokens", job.prompt_tokens.to_string()));
     }
     headers
+}
+
+/// What a request that ends costs its key. One that never ran costs nothing; one that the engine
+/// refused or broke off costs what it was answered; any other its prompt and its answer.
+fn bill(request: &Request, outcome: Outcome) -> Bill {
+    let (Phase::Running { answer, .. }, Some(job)) = (&request.phase, &request.job) else {
+        return Bill::Nothing;
+    };
+    let delivered = answer.delivered;
+    match (answer.usage, outcome) {
+        (Some(total), _) => Bill::Tokens(total),
+        (None, Outcome::ClientError | Outcome::EngineError) if delivered == 0 => Bill::Tokens(0),
+        (None, _) => Bill::Tokens(job.prompt_tokens.saturating_add(delivered)),
+    }
 }
 
 fn outcome_of(answer: &Answer, ending: Ending) -> Outcome {

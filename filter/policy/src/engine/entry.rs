@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use super::key_quota::Bill;
 use super::request_state::{Answer, Job, Labels, Phase, Request};
 use super::{Action, Begin, Engine, Head, Verdict};
 use crate::config::{OtherPaths, Policy, Tokenizer};
@@ -10,6 +11,7 @@ use crate::outcome::Outcome;
 use crate::pool::Change;
 use crate::pool::turn::{Arrival, Arrived};
 use crate::port::Port;
+use crate::quota::Standing;
 use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch, Read};
 use crate::stats::{StatId, UNKNOWN};
@@ -50,6 +52,8 @@ impl Engine {
             id: id.into(),
             arrived: None,
             job: None,
+            reservation: None,
+            standing: Standing::default(),
             phase: Phase::Reading,
             policy,
         };
@@ -150,6 +154,9 @@ impl Engine {
                 (Verdict::Refuse(refusal), Vec::new())
             }
         };
+        if matches!(request.phase, Phase::Over { .. }) {
+            self.bill(&mut request, Bill::Nothing, now.mono, port);
+        }
         self.requests.insert(stream, request);
         (verdict, self.admit(promoted, now.mono))
     }
@@ -166,6 +173,8 @@ impl Engine {
         let slot = self.joined(now.mono, port)?;
         let model = self.labels(request, Some(&job)).model;
         port.record(StatId::PromptTokens(model), job.prompt_tokens);
+        request.job = Some(job.clone());
+        self.reserve(request, slot, cost, now.mono, port)?;
         let policy = Rc::clone(&request.policy);
         let tier = policy.tiers.get(request.tier);
         let most = tier.map_or(0, |tier| nanos(tier.max_wait));
@@ -185,7 +194,6 @@ impl Engine {
             store_failed()
         })?;
         let Change { promoted, arrived } = change;
-        request.job = Some(job.clone());
         let verdict = match arrived {
             Some(Arrived::Admitted) => {
                 request.phase = Phase::Running { since: now.mono, answer: Answer::default() };
@@ -233,6 +241,12 @@ impl Engine {
                 Refusal::invalid(400, Some("model"), message)
             })?,
         };
+        let entry = request.caller.and_then(|caller| caller.entry);
+        if !policy.keys.may_use(entry, model) {
+            let message = "the key may not ask for this model".to_owned();
+            let refusal = Refusal::new(Outcome::ModelForbidden, 403, "model_forbidden", message);
+            return Err(refusal.param(Some("model")));
+        }
         let prompt_tokens = self.count(policy, model, &read).tokens();
         let class = policy.class_of(prompt_tokens);
         let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
@@ -356,7 +370,7 @@ fn flag_missing() -> Refusal {
     Refusal::new(Outcome::GateError, 500, "gate_misconfigured", message)
 }
 
-fn store_failed() -> Refusal {
+pub(super) fn store_failed() -> Refusal {
     let message = "the gate's shared state could not be reached".to_owned();
     Refusal::new(Outcome::GateError, 503, "gate_error", message)
 }

@@ -5,6 +5,7 @@
 
 mod answer;
 mod entry;
+mod key_quota;
 mod request_state;
 mod upkeep;
 
@@ -21,6 +22,7 @@ use crate::ids::{Nanos, PoolId, SlotId, StreamId};
 use crate::members;
 use crate::pool::Pool;
 use crate::port::Port;
+use crate::quota::Quotas;
 use crate::refusal::Refusal;
 use crate::stats::StatId;
 use crate::tokens::{Memo, Vocabularies};
@@ -99,6 +101,7 @@ pub struct Engine {
     prefix: String,
     policy: Rc<Policy>,
     pools: FxHashMap<PoolId, Pool>,
+    quotas: Quotas,
     requests: FxHashMap<StreamId, Request>,
     deadlines: BTreeSet<(Nanos, StreamId)>,
     slot: Option<SlotId>,
@@ -124,6 +127,7 @@ impl Engine {
             prefix: prefix.to_owned(),
             policy: Rc::clone(&policy),
             pools: FxHashMap::default(),
+            quotas: Quotas::new(prefix),
             requests: FxHashMap::default(),
             deadlines: BTreeSet::new(),
             slot: None,
@@ -159,6 +163,7 @@ impl Engine {
             }
         }
         self.policy = policy;
+        self.create_quotas(port);
         self.forget_pools();
         self.flag_missing = false;
         // The next tick looks at every queue under the new limits.

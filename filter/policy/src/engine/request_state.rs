@@ -6,6 +6,7 @@ use crate::config::Policy;
 use crate::ids::{FlowId, Lane, Nanos, PoolId};
 use crate::keys::Caller;
 use crate::outcome::Outcome;
+use crate::quota::{Reservation, Standing};
 use crate::request::Endpoint;
 use crate::sse::FirstEvent;
 use crate::timing::Moment;
@@ -27,6 +28,10 @@ pub(super) struct Request {
     pub(super) arrived: Option<Moment>,
     /// What is known once its body is read.
     pub(super) job: Option<Job>,
+    /// What it holds of its key's quota.
+    pub(super) reservation: Option<Reservation>,
+    /// What was left of that quota then.
+    pub(super) standing: Standing,
     pub(super) phase: Phase,
 }
 
@@ -79,6 +84,10 @@ pub(super) struct Answer {
     pub(super) first_token: Option<Nanos>,
     /// Whether it is an event stream.
     pub(super) event_stream: bool,
+    /// Tokens of prompt and output together, where the engine told.
+    pub(super) usage: Option<u64>,
+    /// Output tokens that were delivered, as far as seen: a stream's events.
+    pub(super) delivered: u64,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
 }

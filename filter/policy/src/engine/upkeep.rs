@@ -3,6 +3,7 @@
 
 use std::rc::Rc;
 
+use super::key_quota::Bill;
 use super::request_state::{Answer, Phase, Request};
 use super::{Action, Engine, Verdict};
 use crate::config::{Policy, PoolPolicy};
@@ -78,6 +79,7 @@ impl Engine {
             let after = self.drain_time(&request, port);
             let refusal = self.queue_refusal(&request, Outcome::QueueTimeout, after, waited);
             request.phase = Phase::Over { outcome: refusal.outcome, at: now };
+            self.bill(&mut request, Bill::Nothing, now, port);
             actions.push(Action { stream, verdict: Verdict::Refuse(refusal) });
             self.requests.insert(stream, request);
             actions.extend(self.admit(promoted, now));
