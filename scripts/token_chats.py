@@ -1,213 +1,16 @@
 """The requests of token-truth.sh: generated from a seed, so that every run sends the same ones.
 
-Each kind of chat stands for a way in which a prompt is put together. The texts are made of word
-lists; they have to be varied for a tokenizer, not to be read. The body is written by hand, because
-a client may write the same JSON in many ways and the count must not depend on which.
+Each kind of chat stands for a way in which a prompt is put together. The body is written by hand,
+because a client may write the same JSON in many ways and the count must not depend on which.
 """
 
 import json
-import random
-import string
 
-ENGLISH = """a an the of and to in is that it for was on are with as his they be at one have this from
-or had by hot word but what some we can out other were all there when up use your how said each she
-which do their time if will way about many then them write would like so these her long make thing see
-him two has look more day could go come did number sound no most people my over know water than call
-first who may down side been now find any new work part take get place made live where after back little
-only round man year came show every good me give our under name very through just form sentence great
-think say help low line differ turn cause much mean before move right boy old too same tell does set
-three want air well also play small end put home read hand port large spell add even land here must big
-high such follow act why ask men change went light kind off need house picture try us again animal point
-mother world near build self earth father throughput latency scheduler tokenization antidisestablishment
-Kubernetes PostgreSQL naïve café façade co-operate don't it's we've o'clock state-of-the-art""".split()
-CHINESE = """你好 请问 今天 天气 怎么样 我们 需要 一个 系统 来 处理 请求 队列 模型 推理 延迟 吞吐量 的 了 是 在 和
-有 人工智能 服务器 北京 上海 学习 机器 翻译 下面 这段 文字 为什么 因为 所以 如果 那么 数据库 查询 缓存 更新 失败
-重试 超时 用户 反馈 产品 设计 开发 测试 部署 监控 报警 日志 春天 夏天 秋天 冬天 龘 犇 々 〇 壹 贰""".split()
-JAPANESE = "こんにちは 東京 の 天気 は どう です か カタカナ テスト 処理 する 待ち行列 ー ありがとう ございます".split()
-OTHERS = """Привет мир очередь запрос почему Ωmega ελληνικά übergröße straße señor coração łódź مرحبا
-بالعالم שלום สวัสดี 안녕하세요 नमस्ते Tiếng Việt ﬁ ½ ² ﾊﾝｶｸ Ｆｕｌｌ""".split()
-EMOJI = ["🙂", "👩‍👩‍👧", "🇩🇪", "❤️", "🚀", "🤷🏽‍♀️", "✅", "①", "→", "∑", "𝔘", "𠮷"]
-ADDED = [
-    "<think>", "</think>", "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "｜DSML｜",
-    "<｜begin▁of▁sentence｜>", "<｜fim▁hole｜>", "<|User|>", "<think", "<｜tool▁calls▁begin｜>", "<tool_result>",
-]
-CODE = [
-    "def {a}({b}, *, limit=10):\n    \"\"\"{c}\"\"\"\n    return [{b}[i] for i in range(limit) if i % {n} == 0]\n",
-    "fn {a}<T: Ord>(mut {b}: Vec<T>) -> Option<T> {{\n\t{b}.sort_unstable();\n\t{b}.pop() // {c}\n}}\n",
-    "SELECT {a}, COUNT(*) AS n FROM {b} WHERE ts >= '2024-{n}-01' GROUP BY 1 HAVING n > {n};\n",
-    "<div class=\"{a}\">\r\n  <a href=\"https://example.org/{b}?q={n}&x=%20\">{c}</a>\r\n</div>\r\n",
-    "if (({a} & 0x{n}f) != 0) {{ {b}->next = &{a}[{n}]; }}  /* {c} */\n",
-    "{{\"{a}\": [{n}, {n}.5, -1e-{n}], \"{b}\": null, \"c\": \"{c}\"}}\n",
-]
+from token_texts import ADDED, EMOJI, Parts, Raw
 
 
-class Raw(str):
-    """A JSON number that is written as it stands."""
-
-
-class Chats:
+class Chats(Parts):
     """Makes requests; the same seed gives the same ones."""
-
-    def __init__(self, seed):
-        self.r = random.Random(seed)
-
-    # --- Texts
-
-    def words(self, count, pool, gap=" "):
-        r, text = self.r, []
-        for _ in range(count):
-            word = r.choice(pool)
-            if gap and r.random() < 0.12:
-                word = word.capitalize() if r.random() < 0.7 else word.upper()
-            if r.random() < 0.14:
-                word += r.choice([",", ".", "?", "!", ":", ";", " —", "...", ".\n", ".\n\n"] if gap else "，。？！：；、")
-            if r.random() < 0.04:
-                word = r.choice([str(r.randrange(10**9)), f"{r.random():.3f}", "2024-05-17", "0x7fff", "1,234,567"])
-            text.append(word)
-        return gap.join(text)
-
-    def code(self, lines):
-        r = self.r
-        name = lambda: r.choice(["", "my_", "get", "m2"]) + r.choice(ENGLISH[:120]) + r.choice(["", "Id", "_x", "9"])
-        return "".join(
-            r.choice(CODE).format(a=name(), b=name(), c=self.words(4, ENGLISH), n=r.randrange(1, 13))
-            for _ in range(lines)
-        )
-
-    def text(self, tokens, style=None):
-        """About so many tokens of one kind of text."""
-        r = self.r
-        style = style or r.choice(["english", "english", "chinese", "chinese", "mixed", "mixed", "code", "other"])
-        if style == "english":
-            return self.words(max(1, int(tokens / 1.2)), ENGLISH)
-        if style == "chinese":
-            return self.words(max(1, int(tokens / 1.1)), CHINESE, "")
-        if style == "code":
-            return f"```{r.choice(['', 'python', 'rust'])}\n{self.code(max(1, tokens // 30))}```"
-        if style == "other":
-            return self.words(max(1, tokens // 3), JAPANESE + OTHERS, r.choice(["", " "]))
-        pieces = []
-        while sum(map(len, pieces)) < tokens * 3:
-            pieces.append(
-                r.choice(
-                    [
-                        lambda: self.words(6, ENGLISH),
-                        lambda: self.words(6, CHINESE, ""),
-                        lambda: self.words(3, JAPANESE + OTHERS),
-                        lambda: r.choice(EMOJI) * r.randrange(1, 4),
-                        lambda: self.code(1),
-                        lambda: "| a | b |\n|---|---|\n| 1 | 二 |\n",
-                        lambda: "".join(r.choices(string.ascii_letters + string.digits + "+/=_-", k=24)),
-                    ]
-                )()
-            )
-        return r.choice(["", " ", "\n"]).join(pieces)
-
-    def edge(self, text):
-        """The same text with an odd beginning or end, as these meet what the template puts there."""
-        r = self.r
-        ends = ["", "", " ", "\n", "\n\n", "\t", ".", "。", "\r\n", "  \n", "1", "\u3000", "\u00a0"]
-        return r.choice(ends[:9]) + text + r.choice(ends)
-
-    # --- Parts of a request
-
-    def schema(self, depth):
-        r, properties = self.r, {}
-        for _ in range(r.randrange(1, 4)):
-            name = r.choice(ENGLISH[:150]) + r.choice(["", "_id", "Name", "-x", ".y", "类型"])
-            kind = r.choice(["string", "integer", "number", "boolean", "array", "object"])
-            value = {"type": kind, "description": self.text(r.randrange(1, 14))}
-            if kind == "array":
-                value["items"] = {"type": "string"} if depth <= 0 else self.schema(depth - 1)
-            elif kind == "object":
-                value.update(self.schema(depth - 1) if depth > 0 else {"additionalProperties": False})
-            elif kind == "string":
-                if r.random() < 0.5:
-                    value["enum"] = [r.choice(CHINESE + ENGLISH) for _ in range(r.randrange(1, 5))] + [None, ""][: r.randrange(3)]
-                if r.random() < 0.3:
-                    value["pattern"] = "^[a-z\\d\"'/]{1,8}\\.\t$"
-            else:
-                value["minimum"] = r.choice([0, -1, Raw("1.0"), Raw("1e3"), Raw("0.10"), Raw("-0.0"), Raw("1E-7"), 2**53, Raw("1e16")])
-            properties[name] = value
-        return {"type": "object", "properties": properties, "required": list(properties)[:1], **({"$defs": {}} if r.random() < 0.2 else {})}
-
-    def tools(self, count, depth=1):
-        r, tools = self.r, []
-        for index in range(count):
-            function = {
-                "name": f"{r.choice(['get', 'set', 'find', 'send'])}_{r.choice(ENGLISH[100:160])}_{index}",
-                "description": self.text(r.randrange(3, 40)),
-                "parameters": self.schema(depth),
-            }
-            if r.random() < 0.15:
-                del function["description"]
-            if r.random() < 0.1:
-                function["parameters"] = r.choice([{}, None])
-            if r.random() < 0.2:
-                function["strict"] = r.choice([True, False, None])
-            if r.random() < 0.15:
-                function["x-extra"] = {"a": [1]}
-            if r.random() < 0.4:
-                function = dict(r.sample(sorted(function.items(), key=lambda item: item[0]), len(function)))
-            tool = {"type": "function", "function": function}
-            if r.random() < 0.1:
-                tool["defer_loading"] = r.choice([True, False])
-            tools.append(tool)
-        return tools
-
-    def arguments(self):
-        r = self.r
-        values = [
-            self.text(8), "", r.randrange(-5, 10**6), r.random(), True, None, [1, "二", {"k": "v"}], {}, [],
-            {"a": {"b": self.text(4)}}, "line\nline \"quoted\" \\ 🙂",
-        ]
-        made = {r.choice(ENGLISH[:120]) + r.choice(["", "_x", "城市"]): r.choice(values) for _ in range(r.randrange(4))}
-        if r.random() < 0.1:
-            return r.choice(["", "{not json", "[1]", "7"])
-        return json.dumps(made, ensure_ascii=r.random() < 0.5, indent=r.choice([None, None, 2]))
-
-    def exchange(self, calls=0, tokens=30):
-        """A user's turn, calls with their results where wanted, and the answer to it."""
-        r = self.r
-        messages = [{"role": "user", "content": self.edge(self.text(r.randrange(1, tokens)))}]
-        if calls:
-            ids = [f"call_{r.randrange(10**6)}_{i}" for i in range(calls)]
-            messages.append(
-                {
-                    "role": "assistant",
-                    "content": r.choice([None, "", self.text(6)]),
-                    "tool_calls": [
-                        {"id": i, "type": "function", "function": {"name": f"get_{r.choice(ENGLISH[100:160])}", "arguments": self.arguments()}}
-                        for i in ids
-                    ],
-                }
-            )
-            r.shuffle(ids)
-            for i in ids:
-                result = self.edge(self.text(r.randrange(1, 25)))
-                if r.random() < 0.3:
-                    result = [{"type": "text", "text": result}, {"type": "text", "text": self.text(5)}][: r.randrange(1, 3)]
-                messages.append({"role": "tool", "tool_call_id": i, "content": result})
-        messages.append({"role": "assistant", "content": self.edge(self.text(r.randrange(1, tokens)))})
-        return messages
-
-    def question(self, tokens=40):
-        return {"role": "user", "content": self.edge(self.text(self.r.randrange(1, tokens)))}
-
-    def system(self, tokens=40):
-        return {"role": "system", "content": self.edge(self.text(self.r.randrange(1, tokens)))}
-
-    def thinking(self, body):
-        """Says, or does not say, how much is to be thought."""
-        r = self.r
-        choice = r.randrange(8)
-        if choice == 0:
-            body["reasoning_effort"] = r.choice(["none", "minimal", "low", "medium", "high", "xhigh", "max", None])
-        elif choice <= 3:
-            body["chat_template_kwargs"] = {r.choice(["thinking", "enable_thinking"]): r.choice([True, False, False])}
-        elif choice == 4:
-            body["chat_template_kwargs"] = {"thinking": True, "reasoning_effort": r.choice(["low", "high", "max", "other"])}
-        return body
 
     # --- Kinds
 
@@ -227,7 +30,9 @@ class Chats:
         r = self.r
         body.pop("chat_template_kwargs", None)
         if r.random() < 0.6:
-            body["reasoning_effort"] = r.choice(["none", "minimal", "low", "medium", "high", "xhigh", "max", None])
+            body["reasoning_effort"] = r.choice(
+                ["none", "minimal", "low", "medium", "high", "xhigh", "max", None]
+            )
         if r.random() < 0.6:
             body["chat_template_kwargs"] = {
                 key: r.choice(values)
@@ -258,7 +63,11 @@ class Chats:
         return {**body, "tools": self.tools(self.r.choice([1, 1, 2, 5]))}
 
     def tools_many(self):
-        return {**self.history(), "tools": self.tools(10, 2), **({"tool_choice": self.r.choice(["auto", "none"])} if self.r.random() < 0.5 else {})}
+        return {
+            **self.history(),
+            "tools": self.tools(10, 2),
+            **({"tool_choice": self.r.choice(["auto", "none"])} if self.r.random() < 0.5 else {}),
+        }
 
     def tools_deep(self):
         return {"tools": self.tools(2, 5), "messages": [self.system(), self.question()]}
@@ -292,7 +101,8 @@ class Chats:
     def added_tokens(self):
         r = self.r
         mixed = lambda: "".join(
-            r.choice([r.choice(ADDED), self.text(5), " ", "\n", r.choice(EMOJI)]) for _ in range(r.randrange(2, 12))
+            r.choice([r.choice(ADDED), self.text(5), " ", "\n", r.choice(EMOJI)])
+            for _ in range(r.randrange(2, 12))
         )
         body = self.history()
         for message in body["messages"]:
@@ -325,7 +135,17 @@ class Chats:
 
     def response_format(self):
         kind = self.r.choice(
-            [{"type": "text"}, {"type": "json_object"}, {"type": "json_schema", "json_schema": {"name": "answer", "schema": {"type": "object", "properties": {"城市": {"type": "string"}}}}}]
+            [
+                {"type": "text"},
+                {"type": "json_object"},
+                {
+                    "type": "json_schema",
+                    "json_schema": {
+                        "name": "answer",
+                        "schema": {"type": "object", "properties": {"城市": {"type": "string"}}},
+                    },
+                },
+            ]
         )
         return {**self.with_system(), "response_format": kind}
 
@@ -347,12 +167,23 @@ class Chats:
     def long(self):
         tokens = self.r.choice([1000, 2000, 3000, 4500, 6000])
         style = self.r.choice(["english", "english", "chinese", "mixed", "code"])
-        return {"messages": [self.system(), *self.exchange(), {"role": "user", "content": self.text(tokens, style)}]}
+        return {
+            "messages": [
+                self.system(),
+                *self.exchange(),
+                {"role": "user", "content": self.text(tokens, style)},
+            ]
+        }
 
     def completion(self):
         r = self.r
         prompt = r.choice(
-            [self.text(60), self.edge(self.text(400)), [self.text(9), self.text(30)][: r.randrange(1, 3)], "<｜begin▁of▁sentence｜>" + self.text(20)]
+            [
+                self.text(60),
+                self.edge(self.text(400)),
+                [self.text(9), self.text(30)][: r.randrange(1, 3)],
+                "<｜begin▁of▁sentence｜>" + self.text(20),
+            ]
         )
         return {"prompt": prompt, **({"suffix": self.text(10)} if r.random() < 0.2 else {})}
 
@@ -360,6 +191,87 @@ class Chats:
         r = self.r
         ids = lambda: [r.randrange(100, 120_000) for _ in range(r.choice([1, 30, 700, 4000]))]
         return {"prompt": r.choice([ids(), [ids()], [ids(), ids()]])}
+
+    def responses(self):
+        r, items = self.r, []
+        for message in self.history()["messages"]:
+            content = message["content"]
+            if message["role"] == "user" and r.random() < 0.3:
+                content = [
+                    {"type": "input_text", "text": content},
+                    {"type": "input_text", "text": self.text(3)},
+                ]
+            items.append({"role": message["role"], "content": content})
+        if r.random() < 0.4:
+            items[-1:-1] = [
+                {"type": "function_call", "call_id": "1", "name": "get_it", "arguments": self.arguments()},
+                {"type": "function_call_output", "call_id": "1", "output": self.text(10)},
+            ]
+        body = {"input": r.choice([self.text(30), items, items])}
+        if r.random() < 0.5:
+            body["instructions"] = self.text(20)
+        if r.random() < 0.5:
+            body["reasoning"] = {"effort": r.choice(["none", "low", "high", "max"])}
+        if r.random() < 0.4:
+            body["tools"] = [
+                {"type": "function", **tool["function"], "strict": None} for tool in self.tools(2)
+            ]
+        return body
+
+    def messages(self):
+        r, turns = self.r, []
+        for message in self.history()["messages"]:
+            if message["role"] == "system":
+                continue
+            content = message["content"]
+            if r.random() < 0.4:
+                content = [{"type": "text", "text": content}, {"type": "text", "text": self.text(5)}][
+                    : r.randrange(1, 3)
+                ]
+            turns.append({"role": message["role"], "content": content})
+        if r.random() < 0.4:
+            turns[-1:-1] = [
+                {"role": "user", "content": self.text(5)},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {
+                            "type": "tool_use",
+                            "id": "1",
+                            "name": "get_it",
+                            "input": {"a": self.text(4), "b": [1, 2.5]},
+                        }
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "1", "content": self.text(10)}],
+                },
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": self.text(9)},
+                        {"type": "text", "text": self.text(9)},
+                    ],
+                },
+            ]
+        body = {"messages": turns}
+        if r.random() < 0.6:
+            body["system"] = r.choice(
+                [
+                    self.text(20),
+                    [{"type": "text", "text": self.text(9)}, {"type": "text", "text": self.text(9)}],
+                ]
+            )
+        if r.random() < 0.4:
+            body["thinking"] = {"type": "disabled"}
+        if r.random() < 0.4:
+            rename = {"name": "name", "description": "description", "parameters": "input_schema"}
+            functions = [tool["function"] for tool in self.tools(2)]
+            body["tools"] = [{rename[k]: v for k, v in f.items() if k in rename} for f in functions]
+            for tool in body["tools"]:
+                tool["input_schema"] = tool.get("input_schema") or {"type": "object"}
+        return body
 
     # --- A request as it is sent
 
@@ -378,7 +290,13 @@ class Chats:
                     text = self.escaped(text).replace("/", "\\/")
                 return text
             if isinstance(item, dict):
-                return "{" + ",".join(f"{space()}{write(k)}{space()}:{space()}{write(v)}{space()}" for k, v in item.items()) + "}"
+                return (
+                    "{"
+                    + ",".join(
+                        f"{space()}{write(k)}{space()}:{space()}{write(v)}{space()}" for k, v in item.items()
+                    )
+                    + "}"
+                )
             if isinstance(item, list):
                 return "[" + ",".join(f"{space()}{write(v)}{space()}" for v in item) + "]"
             return json.dumps(item)
@@ -395,22 +313,30 @@ class Chats:
     def request(self, kind):
         """`(path, stream, body)` of one request of this kind."""
         r = self.r
-        body = getattr(self, kind)()
-        text = "prompt" in body
-        if not text and kind != "effort":
+        body, path = getattr(self, kind)(), PATHS.get(kind, "/v1/chat/completions")
+        chat = kind not in PATHS
+        if chat and kind != "effort":
             self.thinking(body)
-        if any(tool["function"].get("strict") for tool in body.get("tools", ())):
-            body["tool_choice"] = "none"  # else the engine makes a grammar of it, which not every schema allows
-        body.update(model=r.choice(["deepseek-v4", "deepseek-v4", "deepseek-chat"]), temperature=0)
-        body[r.choice(["max_tokens", "max_completion_tokens"]) if not text else "max_tokens"] = r.choice([1, 2])
-        stream = r.random() < 0.4 and "echo" not in body
+        # With a strict tool the engine makes a grammar of its schema, and not every schema allows that.
+        if chat and any(tool["function"].get("strict") for tool in body.get("tools", ())):
+            body["tool_choice"] = "none"
+        cap = {"/v1/responses": "max_output_tokens"}.get(path, "max_tokens")
+        if chat and r.random() < 0.5:
+            cap = "max_completion_tokens"
+        body.update(
+            {
+                "model": r.choice(["deepseek-v4", "deepseek-v4", "deepseek-chat"]),
+                "temperature": 0,
+                cap: r.choice([1, 2]),
+            }
+        )
+        stream = kind not in OTHER_FORMS and r.random() < 0.4 and "echo" not in body
         if stream:
             body.update(stream=True, stream_options={"include_usage": True})
-        elif r.random() < 0.2:
+        elif kind not in OTHER_FORMS and r.random() < 0.2:
             body["n"] = 1
         # Names in another order: the messages may come before or after what changes their meaning.
         body = dict(r.sample(list(body.items()), len(body)))
-        path = "/v1/completions" if text else "/v1/chat/completions"
         return path, stream, self.body(body, r.choice(["compact", "compact", "spaced", "ascii", "odd"]))
 
 
@@ -436,13 +362,23 @@ KINDS = {
     "token_ids": 4,
 }
 
+# Chats in the form of other interfaces, which the engine turns into its own before it renders them.
+OTHER_FORMS = {"responses": 1, "messages": 1}
+PATHS = {
+    "completion": "/v1/completions",
+    "token_ids": "/v1/completions",
+    "responses": "/v1/responses",
+    "messages": "/v1/messages",
+}
 
-def requests(count, seed):
+
+def requests(count, seed, kinds=None):
     """`count` requests as `(kind, path, stream, body)`, the kinds mixed in their proportions."""
-    total = sum(KINDS.values())
-    chats, made, so_far = Chats(seed), [], dict.fromkeys(KINDS, 0)
+    kinds = kinds or KINDS
+    total = sum(kinds.values())
+    chats, made, so_far = Chats(seed), [], dict.fromkeys(kinds, 0)
     for number in range(1, count + 1):
-        kind = max(KINDS, key=lambda k: KINDS[k] / total * number - so_far[k])
+        kind = max(kinds, key=lambda k: kinds[k] / total * number - so_far[k])
         so_far[kind] += 1
         made.append((kind, *chats.request(kind)))
     return made

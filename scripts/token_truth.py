@@ -86,7 +86,8 @@ def post(url, path, body, headers=()):
 def usage(stream, answer):
     """The engine's count of the prompt, from a whole answer or the last event that has one."""
     if not stream:
-        return json.loads(answer)["usage"]["prompt_tokens"]
+        told = json.loads(answer)["usage"]
+        return told["prompt_tokens"] if "prompt_tokens" in told else told["input_tokens"]
     found = None
     for line in answer.decode("utf-8", errors="replace").splitlines():
         if line.startswith("data: {"):
@@ -131,46 +132,60 @@ def shorten(text, limit=300):
     return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 2 :]}"
 
 
-def run(options):
-    requests = token_chats.requests(options.count, options.seed)
-    results = []
-    live = sys.stderr.isatty()
+def send(options, requests, what):
+    """All of them, four at a time, with their progress on a terminal."""
+    results, live = [], sys.stderr.isatty()
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         for result in pool.map(lambda r: compare(options, r), requests):
             results.append(result)
             if live:
-                print(f"\r{len(results)} of {len(requests)} requests", end="", file=sys.stderr, flush=True)
+                print(f"\r{what}: {len(results)} of {len(requests)}", end="", file=sys.stderr, flush=True)
     if live:
         print("\r\033[K", end="", file=sys.stderr)
+    return results
 
+
+def table(kinds, results):
+    """One row for each kind that was sent."""
     rows = collections.defaultdict(list)
     for result in results:
         rows[result["kind"]].append(result)
-    print(f"{'kind':16} {'count':>5} {'equal':>5} {'failed':>6} {'largest':>8} {'mean %':>7}   tokens")
-    everything = [(kind, rows[kind]) for kind in token_chats.KINDS if rows[kind]] + [("all", results)]
-    for kind, group in everything:
+    for kind, group in [(kind, rows[kind]) for kind in kinds if rows[kind]] + [("all", results)]:
         good = [r for r in group if "gate" in r]
         off = [r["gate"] - r["engine"] for r in good]
         share = [abs(r["gate"] - r["engine"]) / max(1, r["engine"]) for r in good]
-        largest = max(off, key=abs, default=0)
-        mean = 100 * sum(share) / max(1, len(share))
-        span = f"{min(r['engine'] for r in good)}-{max(r['engine'] for r in good)}" if good else ""
+        figures = [r["engine"] for r in good] or [0]
         print(
-            f"{kind:16} {len(group):5} {off.count(0):5} {len(group) - len(good):6} {largest:+8} {mean:7.2f}   {span}"
+            f"{kind:16} {len(group):5} {off.count(0):5} {len(group) - len(good):6} {max(off, key=abs, default=0):+8}"
+            f" {100 * sum(share) / max(1, len(share)):7.2f}   {min(figures)}-{max(figures)}"
         )
 
-    wrong = [r for r in results if "gate" not in r or r["gate"] != r["engine"]]
+
+def run(options):
+    """Prints the comparison; 1 if a request failed or a count differs that must not."""
+    chats = send(options, token_chats.requests(options.count, options.seed), "requests")
+    others = token_chats.requests(options.count // 10, options.seed, token_chats.OTHER_FORMS)
+    others = send(options, others, "other forms")
+
+    print(f"{'kind':16} {'count':>5} {'equal':>5} {'failed':>6} {'largest':>8} {'mean %':>7}   tokens")
+    table(token_chats.KINDS, chats)
+    print("other forms of a chat, which need not be equal")
+    table(token_chats.OTHER_FORMS, others)
+
+    wrong = [r for r in chats + others if "gate" not in r or r["gate"] != r["engine"]]
     with open(options.out, "w", encoding="utf-8") as out:
         for result in wrong:
             result["prompt"] = rendered(options, result)
             out.write(json.dumps(result, ensure_ascii=False) + "\n")
     for result in wrong[: options.show]:
         figures = result.get("error") or f"gate {result['gate']}, engine {result['engine']}"
-        print(f"\n{result['kind']}{' (stream)' if result['stream'] else ''}: {figures}\n  {shorten(result['body'])}")
+        stream = " (stream)" if result["stream"] else ""
+        print(f"\n{result['kind']}{stream}: {figures}\n  {shorten(result['body'])}")
     if wrong:
         print(f"\n{len(wrong)} differ; all of them, with the engine's prompt, are in {options.out}")
-    failed = any("gate" not in result for result in results)
-    return 1 if failed or (wrong and options.must_equal) else 0
+    failed = any("gate" not in result for result in chats + others)
+    unequal = any(result["gate"] != result["engine"] for result in chats if "gate" in result)
+    return 1 if failed or (unequal and options.must_equal) else 0
 
 
 def main():
