@@ -13,6 +13,7 @@ use slogate_policy::engine::Engine;
 use slogate_policy::ids::{Nanos, StreamId};
 use slogate_policy::stats::Build;
 use slogate_policy::timing::Moment;
+use slogate_policy::tokens::Vocabularies;
 
 use crate::host::{self, HostPort};
 
@@ -83,6 +84,7 @@ impl Clock {
 pub(crate) type SharedGate = Rc<RefCell<Gate>>;
 
 thread_local! {
+    static VOCABULARIES: Vocabularies = Vocabularies::default();
     static GATES: RefCell<HashMap<String, SharedGate>> = RefCell::new(HashMap::new());
 }
 
@@ -103,7 +105,8 @@ pub(crate) fn with_policy(root_id: &str, vm_id: &str, policy: Policy) -> Option<
         }
         let prefix = format!("slogate/{root_id}/");
         let mut port = HostPort::new(&prefix, vm_id.to_owned(), BUILD, Rc::clone(&policy));
-        let engine = Engine::new(&prefix, policy, &mut port);
+        let vocabularies = VOCABULARIES.with(Vocabularies::clone);
+        let engine = Engine::new(&prefix, policy, vocabularies, &mut port);
         let mut gate =
             Gate { engine, port, bodiless: Vec::new(), body_seen: false, clock: Clock::default() };
         gate.read_wall_clock();

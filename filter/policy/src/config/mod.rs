@@ -19,6 +19,7 @@ use std::time::Duration;
 pub use reader::Fault;
 
 use crate::ids::{ClassId, FlowId, Lane, PoolId, TierId};
+use crate::tokens::Template;
 
 /// Bytes of a request body above which the filter answers 413, where the policy says nothing.
 /// A prompt of 128k tokens in English is about 0.6 MB of JSON, in escaped Chinese about 1.2 MB.
@@ -30,6 +31,10 @@ pub const DEFAULT_QUEUE_BYTES: u32 = 64 * 1024 * 1024;
 /// Output tokens reckoned with for a choice where the policy says nothing; a smaller cap of the
 /// request counts instead.
 pub const DEFAULT_EXPECTED_OUTPUT: u32 = 256;
+
+/// Prompt tokens up to which an exact count always goes on: prompts beyond are few, and their exact
+/// length decides nothing. It bounds the time for one, whatever its text.
+pub const MIN_COUNT_LIMIT: u64 = 8_192;
 
 /// A legal policy.
 #[derive(Debug)]
@@ -52,6 +57,9 @@ pub struct Policy {
     pub max_body_bytes: u32,
     /// Output tokens reckoned with for a choice; a smaller cap of the request counts instead.
     pub expected_output_tokens: u32,
+    /// Prompt tokens above which an exact count ends early and the rest is estimated: one more than
+    /// the largest bound of a size class, at least [`MIN_COUNT_LIMIT`].
+    pub count_limit: u64,
     /// Status of refusals that come from waiting: 503, or 429 where the policy says so.
     pub queue_status: u16,
     /// The first 48 bits of the SHA-256 of the policy, its fields in order: which policy serves.
@@ -64,8 +72,21 @@ pub struct Policy {
 pub struct Model {
     /// Its name, also in labels.
     pub name: String,
+    /// What counts the tokens of its prompts.
+    pub tokenizer: Tokenizer,
+    /// What its chat template makes of a request.
+    pub template: Template,
     /// Index of its pool for each size class.
     pub pools: Vec<usize>,
+}
+
+/// What counts the tokens of a model's prompts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Tokenizer {
+    /// The shape of the words.
+    Estimate,
+    /// The vocabulary of this name, which is compiled in.
+    Vocabulary(String),
 }
 
 /// Prompts up to a number of tokens.

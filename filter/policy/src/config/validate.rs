@@ -1,6 +1,7 @@
 //! From the text of a policy to a [`Policy`].
 
 mod keys;
+mod tokens;
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -10,10 +11,12 @@ use sha2::{Digest, Sha256};
 
 use super::reader::{Fault, Faults, Fields};
 use super::{
-    ClassRule, DEFAULT_EXPECTED_OUTPUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_QUEUE_BYTES, Model,
-    OtherPaths, Policy, PoolLimits, PoolPolicy, SizeClass, Slo, Tier, TierRule,
+    ClassRule, DEFAULT_EXPECTED_OUTPUT, DEFAULT_MAX_BODY_BYTES, DEFAULT_QUEUE_BYTES,
+    MIN_COUNT_LIMIT, Model, OtherPaths, Policy, PoolLimits, PoolPolicy, SizeClass, Slo, Tier,
+    TierRule, Tokenizer,
 };
 use crate::ids::{ClassId, PoolId, TierId};
+use crate::tokens::Template;
 
 /// Most permits of anything: far above what one process can hold open, far below overflow.
 const MAX_PERMITS: u32 = 1_000_000;
@@ -30,6 +33,8 @@ struct RawModel {
     name: String,
     aliases: Vec<String>,
     cluster: String,
+    tokenizer: Tokenizer,
+    template: Template,
     max_in_flight: u32,
     class_clusters: Vec<(usize, String, Option<u32>)>,
 }
@@ -80,7 +85,9 @@ pub(super) fn policy(value: Value) -> Result<Policy, Vec<Fault>> {
     if !faults.0.is_empty() {
         return Err(faults.0);
     }
+    let largest = classes.iter().filter_map(|class| class.max_tokens).max().unwrap_or(0);
     Ok(Policy {
+        count_limit: u64::from(largest).saturating_add(1).max(MIN_COUNT_LIMIT),
         models,
         classes,
         tiers,
@@ -272,11 +279,7 @@ fn models(fields: &mut Fields, classes: &[SizeClass], faults: &mut Faults) -> Ve
             }
         }
         let cluster = cluster(&mut model, faults).unwrap_or_default();
-        match model.text("tokenizer", faults).as_deref() {
-            None | Some("estimate") => {}
-            Some(_) => faults
-                .add(model.path("tokenizer"), "must be estimate: this build carries no vocabulary"),
-        }
+        let (tokenizer, template) = tokens::tokens(&mut model, faults);
         let max_in_flight = model
             .need("max_in_flight", faults)
             .and_then(|model| model.number("max_in_flight", 1, MAX_PERMITS, faults));
@@ -286,6 +289,8 @@ fn models(fields: &mut Fields, classes: &[SizeClass], faults: &mut Faults) -> Ve
             name,
             aliases,
             cluster,
+            tokenizer,
+            template,
             max_in_flight: max_in_flight.unwrap_or(1),
             class_clusters,
         });
@@ -379,7 +384,12 @@ fn pools(
                 *place = pool;
             }
         }
-        models.push(Model { name: model.name, pools: by_class });
+        models.push(Model {
+            name: model.name,
+            tokenizer: model.tokenizer,
+            template: model.template,
+            pools: by_class,
+        });
     }
     (models, pools)
 }

@@ -4,17 +4,17 @@ use std::rc::Rc;
 
 use super::request_state::{Answer, Job, Labels, Phase, Request};
 use super::{Action, Begin, Engine, Head, Verdict};
-use crate::config::OtherPaths;
+use crate::config::{OtherPaths, Policy, Tokenizer};
 use crate::ids::{MILLI, Nanos, SlotId, StreamId};
 use crate::outcome::Outcome;
 use crate::pool::Change;
 use crate::pool::turn::{Arrival, Arrived};
 use crate::port::Port;
 use crate::refusal::Refusal;
-use crate::request::{self, Endpoint, PathMatch};
+use crate::request::{self, Endpoint, PathMatch, Read};
 use crate::stats::{StatId, UNKNOWN};
 use crate::timing::{Moment, millis, nanos, whole_millis};
-use crate::tokens::{TokenCounter, WordPiece, template};
+use crate::tokens::{Count, ExactCounter, WordPiece};
 use crate::{keys, members};
 
 impl Engine {
@@ -162,7 +162,7 @@ impl Engine {
         now: Moment,
         port: &mut dyn Port,
     ) -> Result<(Verdict, Vec<StreamId>), Refusal> {
-        let (job, cost) = job(request, body)?;
+        let (job, cost) = self.job(request, body)?;
         let slot = self.joined(now.mono, port)?;
         let model = self.labels(request, Some(&job)).model;
         port.record(StatId::PromptTokens(model), job.prompt_tokens);
@@ -213,6 +213,53 @@ impl Engine {
             None => return Err(lost()),
         };
         Ok((verdict, promoted))
+    }
+
+    /// Reads a body and finds its place. Returns the cost too, in tokens.
+    fn job(&mut self, request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
+        let policy = &request.policy;
+        let endpoint = request.endpoint.ok_or_else(lost)?;
+        let read = request::read(endpoint, body)
+            .map_err(|error| Refusal::invalid(error.status(), error.param(), error.to_string()))?;
+        let facts = &read.facts;
+        let model = match &facts.model {
+            Some(name) => policy.model(name).ok_or_else(|| {
+                let message = "the model does not exist or is not served here".to_owned();
+                Refusal::new(Outcome::ModelNotFound, 404, "model_not_found", message)
+                    .param(Some("model"))
+            })?,
+            None => policy.default_model.ok_or_else(|| {
+                let message = "the request names no model, and this gate has no default".to_owned();
+                Refusal::invalid(400, Some("model"), message)
+            })?,
+        };
+        let prompt_tokens = self.count(policy, model, &read).tokens();
+        let class = policy.class_of(prompt_tokens);
+        let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
+        let expected = u64::from(policy.expected_output_tokens)
+            .saturating_mul(facts.choices)
+            .saturating_mul(facts.prompts.max(1));
+        let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
+        let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
+        let job = Job { model, class, prompt_tokens, pool: pool.id, lane, flow };
+        Ok((job, prompt_tokens.saturating_add(output)))
+    }
+
+    /// Counts a prompt with the model's own tokenizer, or estimates it.
+    fn count(&mut self, policy: &Policy, model: usize, read: &Read<'_>) -> Count {
+        let Some(model) = policy.models.get(model) else { return Count::default() };
+        let vocabulary = match &model.tokenizer {
+            Tokenizer::Vocabulary(name) => self.vocabularies.get(name),
+            Tokenizer::Estimate => None,
+        };
+        match vocabulary {
+            Some(vocabulary) => {
+                let limit = policy.count_limit;
+                let mut counter = ExactCounter::new(&vocabulary, &mut self.memo, limit);
+                model.template.count(read, &mut counter)
+            }
+            None => model.template.count(read, &mut WordPiece::default()),
+        }
     }
 
     /// A request's labels under the policy that serves now. Stats are named by that one, and a
@@ -295,36 +342,6 @@ impl Engine {
         request.phase = Phase::Over { outcome: refusal.outcome, at: now.mono };
         Some(refusal)
     }
-}
-
-/// Reads a body and finds its place. Returns the cost too, in tokens.
-fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
-    let policy = &request.policy;
-    let mut counter = WordPiece::default();
-    let endpoint = request.endpoint.ok_or_else(lost)?;
-    let facts = request::read(endpoint, body, &mut counter)
-        .map_err(|error| Refusal::invalid(error.status(), error.param(), error.to_string()))?;
-    let model = match &facts.model {
-        Some(name) => policy.model(name).ok_or_else(|| {
-            let message = "the model does not exist or is not served here".to_owned();
-            Refusal::new(Outcome::ModelNotFound, 404, "model_not_found", message)
-                .param(Some("model"))
-        })?,
-        None => policy.default_model.ok_or_else(|| {
-            let message = "the request names no model, and this gate has no default".to_owned();
-            Refusal::invalid(400, Some("model"), message)
-        })?,
-    };
-    let prompt_tokens = counter.tokens().saturating_add(template::overhead(&facts));
-    let class = policy.class_of(prompt_tokens);
-    let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
-    let expected = u64::from(policy.expected_output_tokens)
-        .saturating_mul(facts.choices)
-        .saturating_mul(facts.prompts.max(1));
-    let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
-    let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
-    let job = Job { model, class, prompt_tokens, pool: pool.id, lane, flow };
-    Ok((job, prompt_tokens.saturating_add(output)))
 }
 
 fn too_large(limit: u32) -> Refusal {

@@ -16,13 +16,14 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::config::Policy;
+use crate::config::{Policy, Tokenizer};
 use crate::ids::{Nanos, PoolId, SlotId, StreamId};
 use crate::members;
 use crate::pool::Pool;
 use crate::port::Port;
 use crate::refusal::Refusal;
 use crate::stats::StatId;
+use crate::tokens::{Memo, Vocabularies};
 
 pub use answer::{Ending, LOG_FIELDS, Stamp};
 use request_state::Request;
@@ -105,12 +106,20 @@ pub struct Engine {
     refreshed: Nanos,
     /// Envoy holds bodies back: every held request would hang.
     flag_missing: bool,
+    vocabularies: Vocabularies,
+    /// Pieces counted a moment ago.
+    memo: Memo,
 }
 
 impl Engine {
     /// An engine with this policy. `prefix` names its values in the shared store: two gates with
-    /// one prefix are one gate.
-    pub fn new(prefix: &str, policy: Rc<Policy>, port: &mut dyn Port) -> Self {
+    /// one prefix are one gate. The vocabularies that policies name are made ready in `vocabularies`.
+    pub fn new(
+        prefix: &str,
+        policy: Rc<Policy>,
+        vocabularies: Vocabularies,
+        port: &mut dyn Port,
+    ) -> Self {
         let mut engine = Self {
             prefix: prefix.to_owned(),
             policy: Rc::clone(&policy),
@@ -121,6 +130,8 @@ impl Engine {
             beat: 0,
             refreshed: 0,
             flag_missing: false,
+            vocabularies,
+            memo: Memo::default(),
         };
         engine.adopt(policy, port);
         engine
@@ -140,6 +151,11 @@ impl Engine {
             pool.limit(&rule.cluster, rule.limits.clone());
             if pool.create(port).is_err() {
                 port.count(StatId::SharedStateErrors, 1);
+            }
+        }
+        for model in &policy.models {
+            if let Tokenizer::Vocabulary(name) = &model.tokenizer {
+                self.vocabularies.prepare(name);
             }
         }
         self.policy = policy;

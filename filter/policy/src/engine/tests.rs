@@ -87,7 +87,8 @@ impl Gate {
     }
 
     fn on(host: Host, policy: &Rc<Policy>) -> Self {
-        let engine = Engine::new("slogate/", Rc::clone(policy), &mut host.clone());
+        let engine =
+            Engine::new("slogate/", Rc::clone(policy), Vocabularies::default(), &mut host.clone());
         Self { engine, host, now: 10 * SECOND, next: 0, freed: Vec::new() }
     }
 

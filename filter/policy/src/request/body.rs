@@ -4,11 +4,11 @@ mod conversation;
 mod prompts;
 
 use super::error::{Problem, ReadError};
-use super::json::{Cursor, Kind, Text};
+use super::json::{Cursor, Kind};
 use super::keys::{Key, Keys};
 use super::lax::{self, Fault, Misfit};
+use super::pieces::{Effort, Is, Pieces, Read, Switches};
 use super::{Endpoint, MAX_KEYS, MAX_MODEL_BYTES, MAX_TOP_KEYS, RequestFacts};
-use crate::tokens::TokenCounter;
 
 use conversation::Conversation;
 
@@ -18,14 +18,16 @@ type Result<T> = core::result::Result<T, ReadError>;
 const COMPLETION_TOKENS: u64 = 16;
 
 /// Names, ids and the like up to this length, in bytes as written, are not counted.
-const SHORT_BYTES: usize = 128;
+pub(crate) const SHORT_BYTES: usize = 128;
 
 /// One pass over one body.
-pub(super) struct Reader<'a, 'c> {
+pub(super) struct Reader<'a> {
     endpoint: Endpoint,
     cursor: Cursor<'a>,
+    body: &'a str,
     scratch: String,
-    counter: &'c mut dyn TokenCounter,
+    pieces: Pieces,
+    switches: Switches,
     facts: RequestFacts,
     conversation: Conversation,
     caps: Caps,
@@ -50,17 +52,15 @@ struct Given {
     input: bool,
 }
 
-impl<'a, 'c> Reader<'a, 'c> {
-    pub(super) fn new(
-        endpoint: Endpoint,
-        text: &'a str,
-        counter: &'c mut dyn TokenCounter,
-    ) -> Self {
+impl<'a> Reader<'a> {
+    pub(super) fn new(endpoint: Endpoint, text: &'a str) -> Self {
         Self {
             endpoint,
             cursor: Cursor::new(text),
+            body: text,
             scratch: String::new(),
-            counter,
+            pieces: Pieces::default(),
+            switches: Switches::default(),
             facts: RequestFacts::default(),
             conversation: Conversation::default(),
             caps: Caps::default(),
@@ -68,7 +68,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
     }
 
-    pub(super) fn read(mut self) -> Result<RequestFacts> {
+    pub(super) fn read(mut self) -> Result<Read<'a>> {
         self.cursor.space();
         match self.cursor.byte() {
             None => return Err(ReadError::new(Problem::Empty, 0)),
@@ -83,10 +83,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             self.field(name)?;
         }
-        self.cursor.space();
-        if self.cursor.byte().is_some() {
-            return Err(ReadError::new(Problem::Trailing, self.cursor.pos()));
-        }
+        self.cursor.end()?;
         self.finish()
     }
 
@@ -101,12 +98,39 @@ impl<'a, 'c> Reader<'a, 'c> {
             (Key::PromptEmbeds, Completions | Invocations) => self.prompt_embeds(),
             (Key::Input, Embeddings | Invocations) => self.input(),
             (Key::Input | Key::PreviousInputMessages, Responses) => self.items(name),
-            (Key::Instructions, Responses) => self.text_or_null(name),
+            (Key::Instructions, Responses) => self.text_or_null(name, Is::Instructions),
             (Key::System, Messages) => self.content(name, 0),
-            (Key::Tools, Chat | Responses | Messages | Invocations) => self.tools(name),
+            (Key::Tools, Chat | Responses | Messages | Invocations) => self.tools(name, Is::Tool),
             (Key::ChatTemplateKwargs, _) => self.template_arguments(),
             (Key::Documents, Chat | Invocations) => {
-                self.cursor.null().and_then(|null| if null { Ok(()) } else { self.emit_raw() })
+                if self.cursor.null()? {
+                    Ok(())
+                } else {
+                    self.raw_value(Is::Aside)
+                }
+            }
+            (Key::Suffix, Completions | Invocations) => {
+                self.switches.suffix = self.cursor.kind()? == Kind::Text;
+                self.text_or_null(name, Is::Suffix)
+            }
+            (Key::ReasoningEffort, Chat | Invocations) => {
+                self.switches.effort = self.effort()?;
+                Ok(())
+            }
+            (Key::AddSpecialTokens, Chat | Completions | Invocations) => {
+                self.switches.special_tokens = self.truth()?;
+                Ok(())
+            }
+            (Key::ChatTemplate, Chat | Invocations) => {
+                if self.cursor.null()? {
+                    return Ok(());
+                }
+                self.switches.unsure = true;
+                self.aside()
+            }
+            (Key::TruncatePromptTokens, Chat | Completions | Invocations) => {
+                self.switches.unsure |= self.cursor.kind()? != Kind::Null;
+                self.cursor.skip()
             }
             (Key::KvTransferParams, Chat | Completions | Responses | Messages | Invocations) => {
                 self.forwarded_ids()
@@ -140,7 +164,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         }
     }
 
-    fn finish(mut self) -> Result<RequestFacts> {
+    fn finish(mut self) -> Result<Read<'a>> {
         let end = self.cursor.pos();
         let Given { messages, prompt, input } = self.given;
         let missing = match self.endpoint {
@@ -158,10 +182,6 @@ impl<'a, 'c> Reader<'a, 'c> {
         let given = [messages, prompt, input];
         if given.into_iter().filter(|&given| given).count() > 1 {
             return Err(ReadError::new(Problem::Ambiguous, end));
-        }
-        let kept = self.conversation.kept_reasoning(self.facts.tools > 0);
-        for text in kept {
-            self.emit(text);
         }
         // `/invocations` is the endpoint its body has the shape of.
         let caps = &self.caps;
@@ -187,46 +207,42 @@ impl<'a, 'c> Reader<'a, 'c> {
         };
         facts.prompts = facts.prompts.max(1);
         self.conversation.count_into(facts);
-        Ok(self.facts)
+        Ok(Read {
+            facts: self.facts,
+            endpoint: self.endpoint,
+            body: self.body,
+            pieces: self.pieces,
+            switches: self.switches,
+        })
     }
 
-    /// Hands a text to the counter, decoded if it holds escapes.
-    fn emit(&mut self, text: Text) {
-        if text.escaped {
-            self.scratch.clear();
-            self.cursor.decode(text, &mut self.scratch);
-            self.counter.text(&self.scratch);
-        } else {
-            self.counter.text(self.cursor.raw(text.start, text.end));
-        }
+    /// Takes a string and notes it.
+    fn text(&mut self, is: Is) -> Result<()> {
+        let text = self.cursor.string()?;
+        self.pieces.text(is, text)
     }
 
-    /// Takes a string and hands it over.
-    fn emit_string(&mut self) -> Result<()> {
-        let text = self.cursor.string_into(&mut self.scratch)?;
-        let plain = || self.cursor.raw(text.start, text.end);
-        self.counter.text(if text.escaped { &self.scratch } else { plain() });
-        Ok(())
-    }
-
-    /// Takes any value and hands over its JSON text as it stands.
-    fn emit_raw(&mut self) -> Result<()> {
+    /// Takes any value and notes its JSON text as it stands.
+    fn raw_value(&mut self, is: Is) -> Result<()> {
         let start = self.cursor.pos();
         self.cursor.skip()?;
-        self.counter.text(self.cursor.raw(start, self.cursor.pos()));
-        Ok(())
+        self.pieces.add(is, start, self.cursor.pos(), false)
     }
 
-    /// Takes any value; one that is long is handed over as it stands.
+    /// Takes any value; one that is long is noted as it stands.
     ///
     /// For values that only some chat templates render, and that are a few tokens in an honest request:
     /// leaving short ones out keeps the count exact, counting long ones leaves nowhere to hide a prompt.
     fn aside(&mut self) -> Result<()> {
         let start = self.cursor.pos();
         self.cursor.skip()?;
-        let raw = self.cursor.raw(start, self.cursor.pos());
-        if raw.len() > SHORT_BYTES {
-            self.counter.text(raw);
+        self.aside_from(start)
+    }
+
+    fn aside_from(&mut self, start: usize) -> Result<()> {
+        let end = self.cursor.pos();
+        if end.saturating_sub(start) > SHORT_BYTES {
+            self.pieces.add(Is::Aside, start, end, false)?;
         }
         Ok(())
     }
@@ -236,18 +252,84 @@ impl<'a, 'c> Reader<'a, 'c> {
         if self.cursor.null()? {
             return Ok(());
         }
-        self.conversation.keep_reasoning();
-        self.aside()
+        self.switches.arguments = true;
+        if self.cursor.kind()? != Kind::Object {
+            return self.aside();
+        }
+        let start = self.cursor.pos();
+        self.cursor.enter(b'{')?;
+        let mut keys = Keys::new(MAX_KEYS);
+        while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
+            match name {
+                Key::Thinking => self.switches.thinking = self.truth()?,
+                Key::EnableThinking => {
+                    self.switches.enable_given = true;
+                    self.switches.enable_thinking = self.truth()?;
+                }
+                Key::DropThinking => self.switches.drop_thinking = self.truth()?,
+                Key::ReasoningEffort => self.switches.argued_effort = self.effort()?,
+                // These take the place of what the engine itself gives the template.
+                Key::Tools
+                | Key::Messages
+                | Key::Conversation
+                | Key::Tokenize
+                | Key::ChatTemplate => {
+                    self.switches.unsure = true;
+                    self.cursor.skip()?;
+                }
+                _ => self.cursor.skip()?,
+            }
+        }
+        self.aside_from(start)
+    }
+
+    /// Takes any value for what Python holds it for, true or false. `null` and `"auto"` say nothing.
+    fn truth(&mut self) -> Result<Option<bool>> {
+        Ok(Some(match self.cursor.kind()? {
+            Kind::Null => return self.cursor.null().map(|_| None),
+            Kind::True | Kind::False => self.cursor.boolean()?,
+            Kind::Number => {
+                let number = self.cursor.number()?;
+                let text = self.cursor.raw(number.start, number.end);
+                text.parse::<f64>().is_ok_and(|number| number != 0.0)
+            }
+            Kind::Text => {
+                let text = self.cursor.string_into(&mut self.scratch)?;
+                let plain = self.cursor.raw(text.start, text.end);
+                match if text.escaped { &self.scratch } else { plain } {
+                    "auto" => return Ok(None),
+                    text => !text.is_empty(),
+                }
+            }
+            Kind::Object | Kind::Array => {
+                let start = self.cursor.pos();
+                self.cursor.skip()?;
+                let raw = self.cursor.raw(start, self.cursor.pos());
+                let inside = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
+                !inside.trim_ascii().is_empty()
+            }
+        }))
+    }
+
+    /// How hard to think: a word; anything else says nothing.
+    fn effort(&mut self) -> Result<Option<Effort>> {
+        if self.cursor.kind()? != Kind::Text {
+            return self.cursor.skip().map(|()| None);
+        }
+        let text = self.cursor.string_into(&mut self.scratch)?;
+        let plain = self.cursor.raw(text.start, text.end);
+        let word = if text.escaped { &self.scratch } else { plain };
+        Ok(Some(word).filter(|&word| word != "auto").map(Effort::of))
     }
 
     fn wrong<T>(&self, param: Key) -> Result<T> {
         Err(ReadError::of(Problem::Type, param.text(), self.cursor.pos()))
     }
 
-    fn text_or_null(&mut self, param: Key) -> Result<()> {
+    fn text_or_null(&mut self, param: Key, is: Is) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => self.cursor.null().map(drop),
-            Kind::Text => self.emit_string(),
+            Kind::Text => self.text(is),
             _ => self.wrong(param),
         }
     }
@@ -316,8 +398,8 @@ impl<'a, 'c> Reader<'a, 'c> {
         Ok(())
     }
 
-    /// A list of tools, each handed over as JSON text.
-    fn tools(&mut self, param: Key) -> Result<()> {
+    /// A list of tools, each noted as JSON text.
+    fn tools(&mut self, param: Key, is: Is) -> Result<()> {
         if self.cursor.null()? {
             return Ok(());
         }
@@ -329,7 +411,7 @@ impl<'a, 'c> Reader<'a, 'c> {
         while self.cursor.element(first)? {
             first = false;
             self.facts.tools = self.facts.tools.saturating_add(1);
-            self.emit_raw()?;
+            self.raw_value(is)?;
         }
         Ok(())
     }

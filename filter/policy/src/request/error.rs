@@ -15,7 +15,7 @@ pub struct ReadError {
 
 /// What is wrong, one variant for each sentence a client can get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Problem {
+pub(crate) enum Problem {
     Ambiguous,
     ContentEncoding,
     ContentType,
@@ -33,6 +33,7 @@ pub(super) enum Problem {
     NonFinite,
     NotObject,
     Number,
+    Pieces,
     Range,
     Surrogate,
     Syntax,
@@ -43,12 +44,25 @@ pub(super) enum Problem {
 }
 
 impl ReadError {
-    pub(super) const fn new(problem: Problem, at: usize) -> Self {
+    pub(crate) const fn new(problem: Problem, at: usize) -> Self {
         Self { problem, param: None, at }
     }
 
-    pub(super) const fn of(problem: Problem, param: &'static str, at: usize) -> Self {
+    pub(crate) const fn of(problem: Problem, param: &'static str, at: usize) -> Self {
         Self { problem, param: Some(param), at }
+    }
+
+    /// Whether the engine's own reader may take what is refused here.
+    pub(crate) const fn only_here(&self) -> bool {
+        matches!(
+            self.problem,
+            Problem::Deep
+                | Problem::Digits
+                | Problem::DuplicateKey
+                | Problem::Keys
+                | Problem::NonFinite
+                | Problem::Surrogate
+        )
     }
 
     /// The HTTP status to answer: 415 for a coding or media type that is not read, else 400.
@@ -101,6 +115,9 @@ impl fmt::Display for ReadError {
             }
             Problem::NotObject => f.write_str("the body must be a JSON object"),
             Problem::Number => write!(f, "bad number at byte {at}"),
+            Problem::Pieces => {
+                write!(f, "more than {} texts and messages at byte {at}", super::MAX_PIECES)
+            }
             Problem::Range => write!(f, "number out of range at byte {at}"),
             Problem::Surrogate => write!(f, "lone surrogate in a string at byte {at}"),
             Problem::Syntax => write!(f, "not valid JSON at byte {at}"),

@@ -14,26 +14,26 @@ type Result<T> = core::result::Result<T, ReadError>;
 
 /// The inside of a string literal: byte offsets without the quotes.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Text {
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub(crate) struct Text {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
     /// Where the plain span behind the last escape starts; the start if there is none.
     tail: usize,
-    pub(super) escaped: bool,
+    pub(crate) escaped: bool,
 }
 
 /// A number literal.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Number {
-    pub(super) start: usize,
-    pub(super) end: usize,
+pub(crate) struct Number {
+    pub(crate) start: usize,
+    pub(crate) end: usize,
     /// Written with neither fraction nor exponent.
-    pub(super) integer: bool,
+    pub(crate) integer: bool,
 }
 
 /// What kind of value comes next, by its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Text,
     Number,
     Object,
@@ -44,7 +44,7 @@ pub(super) enum Kind {
 }
 
 #[derive(Debug)]
-pub(super) struct Cursor<'a> {
+pub(crate) struct Cursor<'a> {
     text: &'a str,
     bytes: &'a [u8],
     pos: usize,
@@ -52,29 +52,29 @@ pub(super) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    pub(crate) fn new(text: &'a str) -> Self {
         Self { text, bytes: text.as_bytes(), pos: 0, depth: 0 }
     }
 
-    pub(super) const fn pos(&self) -> usize {
+    pub(crate) const fn pos(&self) -> usize {
         self.pos
     }
 
     /// The source between two offsets; empty where they are no boundaries, which does not happen
     /// for offsets this cursor has made.
-    pub(super) fn raw(&self, start: usize, end: usize) -> &'a str {
+    pub(crate) fn raw(&self, start: usize, end: usize) -> &'a str {
         self.text.get(start..end).unwrap_or_default()
     }
 
-    pub(super) fn byte(&self) -> Option<u8> {
+    pub(crate) fn byte(&self) -> Option<u8> {
         self.bytes.get(self.pos).copied()
     }
 
-    fn bump(&mut self) {
+    pub(crate) fn bump(&mut self) {
         self.pos = self.pos.wrapping_add(1);
     }
 
-    pub(super) fn space(&mut self) {
+    pub(crate) fn space(&mut self) {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.byte() {
             self.bump();
         }
@@ -89,7 +89,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes one byte that must come now.
-    pub(super) fn expect(&mut self, byte: u8) -> Result<()> {
+    pub(crate) fn expect(&mut self, byte: u8) -> Result<()> {
         if self.byte() == Some(byte) {
             self.bump();
             return Ok(());
@@ -98,7 +98,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes the byte if it comes now.
-    pub(super) fn take(&mut self, byte: u8) -> bool {
+    pub(crate) fn take(&mut self, byte: u8) -> bool {
         let found = self.byte() == Some(byte);
         if found {
             self.bump();
@@ -107,7 +107,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Enters an array or object whose bracket comes now.
-    pub(super) fn enter(&mut self, bracket: u8) -> Result<()> {
+    pub(crate) fn enter(&mut self, bracket: u8) -> Result<()> {
         self.expect(bracket)?;
         self.depth = self.depth.saturating_add(1);
         if self.depth > MAX_DEPTH {
@@ -117,12 +117,12 @@ impl<'a> Cursor<'a> {
         Ok(())
     }
 
-    pub(super) fn leave(&mut self) {
+    pub(crate) fn leave(&mut self) {
         self.depth = self.depth.saturating_sub(1);
     }
 
     /// Steps to the next element of an array: false at its end. `first` before the first one.
-    pub(super) fn element(&mut self, first: bool) -> Result<bool> {
+    pub(crate) fn element(&mut self, first: bool) -> Result<bool> {
         self.space();
         if self.take(b']') {
             self.leave();
@@ -135,7 +135,7 @@ impl<'a> Cursor<'a> {
         Ok(true)
     }
 
-    pub(super) fn kind(&self) -> Result<Kind> {
+    pub(crate) fn kind(&self) -> Result<Kind> {
         Ok(match self.byte() {
             Some(b'"') => Kind::Text,
             Some(b'{') => Kind::Object,
@@ -166,7 +166,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `null` if it comes now.
-    pub(super) fn null(&mut self) -> Result<bool> {
+    pub(crate) fn null(&mut self) -> Result<bool> {
         if self.byte() == Some(b'n') {
             self.word(b"null")?;
             return Ok(true);
@@ -175,7 +175,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes `true` or `false`, one of which starts here.
-    pub(super) fn boolean(&mut self) -> Result<bool> {
+    pub(crate) fn boolean(&mut self) -> Result<bool> {
         if self.byte() == Some(b't') {
             self.word(b"true")?;
             return Ok(true);
@@ -192,7 +192,7 @@ impl<'a> Cursor<'a> {
         self.pos.wrapping_sub(start)
     }
 
-    pub(super) fn number(&mut self) -> Result<Number> {
+    pub(crate) fn number(&mut self) -> Result<Number> {
         let start = self.pos;
         if self.take(b'-') && self.byte() == Some(b'I') {
             return self.nan();
@@ -227,12 +227,12 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a string literal, checking its escapes but not decoding them.
-    pub(super) fn string(&mut self) -> Result<Text> {
+    pub(crate) fn string(&mut self) -> Result<Text> {
         self.literal(|_, _| {})
     }
 
     /// Takes a string literal; one with escapes is decoded into `out`, which else stays empty.
-    pub(super) fn string_into(&mut self, out: &mut String) -> Result<Text> {
+    pub(crate) fn string_into(&mut self, out: &mut String) -> Result<Text> {
         out.clear();
         let source = self.text;
         self.literal(|span, char| {
@@ -307,7 +307,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Appends the decoded text of a literal that has been taken before.
-    pub(super) fn decode(&self, text: Text, out: &mut String) {
+    pub(crate) fn decode(&self, text: Text, out: &mut String) {
         let mut again = Cursor { pos: text.start.wrapping_sub(1), ..*self };
         let literal = again.literal(|span, char| {
             out.push_str(self.raw(span.start, span.end));
@@ -315,13 +315,30 @@ impl<'a> Cursor<'a> {
                 out.push(char);
             }
         });
-        if literal.is_ok() {
+        if let Ok(text) = literal {
             out.push_str(self.raw(text.tail, text.end));
         }
     }
 
+    /// The same for the inside of a literal of which only the place is known.
+    pub(crate) fn decode_span(source: &str, start: u32, end: u32, out: &mut String) {
+        let place = usize::try_from(start).ok().zip(usize::try_from(end).ok());
+        if let Some((start, end)) = place {
+            Cursor::new(source).decode(Text { start, end, tail: start, escaped: true }, out);
+        }
+    }
+
+    /// Nothing but blanks may follow.
+    pub(crate) fn end(&mut self) -> Result<()> {
+        self.space();
+        match self.byte() {
+            None => Ok(()),
+            Some(_) => Err(ReadError::new(Problem::Trailing, self.pos)),
+        }
+    }
+
     /// Takes any value, of any depth up to the bound, without looking at what it means.
-    pub(super) fn skip(&mut self) -> Result<()> {
+    pub(crate) fn skip(&mut self) -> Result<()> {
         // One bit a level, set for an object, the innermost lowest.
         let mut objects: u128 = 0;
         let outer = self.depth;
@@ -368,7 +385,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes a key with its colon and the space behind it.
-    pub(super) fn key(&mut self) -> Result<Text> {
+    pub(crate) fn key(&mut self) -> Result<Text> {
         let key = self.string()?;
         self.space();
         self.expect(b':')?;

@@ -4,14 +4,14 @@
 //! key is refused in every object that is read here, known key or not, escaped or not.
 
 use super::error::{Problem, ReadError};
-use super::json::Cursor;
+use super::json::{Cursor, Text};
 
 /// Declares the known keys once, for both directions.
 macro_rules! names {
     ($($variant:ident = $text:literal,)*) => {
         /// A key the filter acts on, or `Other`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(super) enum Key { $($variant,)* Other }
+        pub(crate) enum Key { $($variant,)* Other }
 
         impl Key {
             fn of(key: &str) -> Self {
@@ -19,7 +19,7 @@ macro_rules! names {
             }
 
             /// The key's text; empty for `Other`.
-            pub(super) const fn text(self) -> &'static str {
+            pub(crate) const fn text(self) -> &'static str {
                 match self { $(Self::$variant => $text,)* Self::Other => "" }
             }
         }
@@ -27,14 +27,21 @@ macro_rules! names {
 }
 
 names! {
+    AddSpecialTokens = "add_special_tokens",
     Arguments = "arguments",
     AudioEmbeds = "audio_embeds",
     AudioUrl = "audio_url",
     BestOf = "best_of",
     CallId = "call_id",
+    ChatTemplate = "chat_template",
     ChatTemplateKwargs = "chat_template_kwargs",
     Content = "content",
+    Conversation = "conversation",
+    DeferLoading = "defer_loading",
+    Description = "description",
     Documents = "documents",
+    DropThinking = "drop_thinking",
+    EnableThinking = "enable_thinking",
     Function = "function",
     Id = "id",
     ImageEmbeds = "image_embeds",
@@ -53,25 +60,32 @@ names! {
     N = "n",
     Name = "name",
     Output = "output",
+    Parameters = "parameters",
     PreviousInputMessages = "previous_input_messages",
     Prompt = "prompt",
     PromptEmbeds = "prompt_embeds",
     PromptTokenIds = "prompt_token_ids",
     Reasoning = "reasoning",
     ReasoningContent = "reasoning_content",
+    ReasoningEffort = "reasoning_effort",
     Refusal = "refusal",
     Role = "role",
     Stream = "stream",
     StreamOptions = "stream_options",
+    Strict = "strict",
+    Suffix = "suffix",
     Summary = "summary",
     System = "system",
+    Task = "task",
     Text = "text",
     Thinking = "thinking",
+    Tokenize = "tokenize",
     Tool = "tool",
     ToolCallId = "tool_call_id",
     ToolCalls = "tool_calls",
     ToolUseId = "tool_use_id",
     Tools = "tools",
+    TruncatePromptTokens = "truncate_prompt_tokens",
     Type = "type",
 }
 
@@ -83,7 +97,7 @@ const INLINE: usize = 24;
 /// Equal keys have equal hashes, so no repetition is missed; a made-up collision costs only its
 /// sender a 400.
 #[derive(Debug)]
-pub(super) struct Keys {
+pub(crate) struct Keys {
     limit: usize,
     count: usize,
     /// One bit by hash: where it is clear, the key is new and no list is searched.
@@ -94,17 +108,26 @@ pub(super) struct Keys {
 
 impl Keys {
     /// `limit` is the number of keys an object may have.
-    pub(super) const fn new(limit: usize) -> Self {
+    pub(crate) const fn new(limit: usize) -> Self {
         Self { limit, count: 0, filter: 0, inline: [0; INLINE], more: Vec::new() }
     }
 
     /// Steps to the next member of the object entered: its key, with the cursor on its value.
     /// `None` at the end of the object.
-    pub(super) fn next(
+    pub(crate) fn next(
         &mut self,
         cursor: &mut Cursor<'_>,
         scratch: &mut String,
     ) -> Result<Option<Key>, ReadError> {
+        Ok(self.next_text(cursor, scratch)?.map(|(key, _)| key))
+    }
+
+    /// The same with the key's text; one with escapes is decoded in `scratch`.
+    pub(crate) fn next_text(
+        &mut self,
+        cursor: &mut Cursor<'_>,
+        scratch: &mut String,
+    ) -> Result<Option<(Key, Text)>, ReadError> {
         cursor.space();
         if cursor.take(b'}') {
             cursor.leave();
@@ -133,7 +156,7 @@ impl Keys {
                 known => ReadError::of(Problem::DuplicateKey, known.text(), at),
             });
         }
-        Ok(Some(name))
+        Ok(Some((name, text)))
     }
 
     /// False if the hash was there already.

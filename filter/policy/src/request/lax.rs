@@ -11,13 +11,13 @@ const MAX_STRING: usize = 64;
 
 /// Why a value is no whole number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(crate) enum Misfit {
     Type,
     Range,
 }
 
 /// A whole number from the text of a JSON number.
-pub(super) fn whole(number: &str, integer: bool) -> Result<i64, Misfit> {
+pub(crate) fn whole(number: &str, integer: bool) -> Result<i64, Misfit> {
     if integer {
         return number.parse().map_err(|_| Misfit::Range);
     }
@@ -35,7 +35,7 @@ pub(super) fn whole(number: &str, integer: bool) -> Result<i64, Misfit> {
 
 /// A whole number from the decoded text of a JSON string: blanks around it, one sign, single
 /// underscores between digits and a fraction of zeros are taken, as the engine does.
-pub(super) fn whole_from_text(text: &str) -> Result<i64, Misfit> {
+pub(crate) fn whole_from_text(text: &str) -> Result<i64, Misfit> {
     let text = text.trim();
     if text.len() > MAX_STRING {
         return Err(Misfit::Range);
@@ -67,7 +67,7 @@ pub(super) fn whole_from_text(text: &str) -> Result<i64, Misfit> {
 }
 
 /// A boolean from the decoded text of a JSON string; no blanks, any case.
-pub(super) fn boolean_from_text(text: &str) -> Option<bool> {
+pub(crate) fn boolean_from_text(text: &str) -> Option<bool> {
     let is = |words: &[&str]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
     if is(&["true", "1", "yes", "on", "t", "y"]) {
         return Some(true);
@@ -76,7 +76,7 @@ pub(super) fn boolean_from_text(text: &str) -> Option<bool> {
 }
 
 /// Takes the value that comes now as a whole number; `None` for null.
-pub(super) fn take_whole(
+pub(crate) fn take_whole(
     cursor: &mut Cursor<'_>,
     scratch: &mut String,
 ) -> Result<Option<i64>, Fault> {
@@ -102,7 +102,7 @@ pub(super) fn take_whole(
 }
 
 /// Takes the value that comes now as a boolean; `None` for null.
-pub(super) fn take_boolean(
+pub(crate) fn take_boolean(
     cursor: &mut Cursor<'_>,
     scratch: &mut String,
 ) -> Result<Option<bool>, Fault> {
@@ -126,7 +126,7 @@ pub(super) fn take_boolean(
 
 /// Bad JSON, or good JSON of the wrong kind.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     Json(super::ReadError),
     Misfit(Misfit),
 }

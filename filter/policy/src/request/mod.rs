@@ -3,15 +3,16 @@
 //! **What the filter reads is what the engine reads.** The engine's reader is Python's `json` on raw
 //! bytes and a lenient model behind it; wherever a body could mean one thing here and another
 //! there, it is refused with 400. The body is read in one pass, without a tree: a cursor checks the
-//! grammar, the few known fields are noted, texts go straight to the token counter, borrowed from the
-//! body unless they hold escapes.
+//! grammar, the few known fields are noted, and of texts only the place and what they are.
+//! Counting is a second step over those places (`tokens::template`), once the model is known.
 //!
 //! Stricter than the engine, on purpose:
 //!
 //! - UTF-8 without a byte-order mark only; no `NaN`, no `Infinity`; no lone surrogate in any string,
 //!   read or not; at most [`MAX_DEPTH`] levels; no integer of more than [`MAX_DIGITS`] digits.
 //! - No key twice in an object that is read (top level, message, content part, tool call, stream
-//!   options), and at most [`MAX_TOP_KEYS`] keys at the top level and [`MAX_KEYS`] in the others.
+//!   options, template arguments), and at most [`MAX_TOP_KEYS`] keys at the top level and [`MAX_KEYS`] in the others.
+//! - At most [`MAX_PIECES`] texts and messages together; empty texts are none, empty parts are.
 //! - Every token cap that is given must fit in 32 bits and not be negative, also one that another
 //!   cap overrides; zero is taken only where the engine takes it (`/v1/completions`).
 //! - A list of prompts has one kind of element. `/invocations` and `/v1/embeddings` take one of
@@ -25,22 +26,23 @@
 //! means to the engine what it likes.
 
 mod body;
-mod error;
-mod json;
-mod keys;
-mod lax;
+pub(crate) mod error;
+pub(crate) mod json;
+pub(crate) mod keys;
+pub(crate) mod lax;
 mod path;
+pub(crate) mod pieces;
 mod scan;
 #[cfg(test)]
 mod tests;
 
 use core::ops::Range;
 
-use crate::tokens::TokenCounter;
-
+pub(crate) use body::SHORT_BYTES;
 use error::Problem;
 pub use error::ReadError;
 pub use path::{Endpoint, PathMatch};
+pub use pieces::{Effort, Read};
 
 /// The deepest nesting of arrays and objects that is read, the body's own object included.
 pub const MAX_DEPTH: u32 = 128;
@@ -56,6 +58,9 @@ pub const MAX_TOP_KEYS: usize = 256;
 
 /// The most keys of any other object that is read.
 pub const MAX_KEYS: usize = 64;
+
+/// The most texts and messages of one body. Twelve bytes each, so below a megabyte in all.
+pub const MAX_PIECES: usize = 65_536;
 
 /// What a body says that decides admission.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -99,24 +104,16 @@ impl RequestFacts {
     }
 }
 
-/// Reads the body of a request for an endpoint, handing each text that is part of the prompt to the
-/// counter.
-///
-/// Texts are handed over in the order of the body, but for the assistant's earlier reasoning, which
-/// comes last and only where templates keep it (after the last user message, or with tools).
+/// Reads the body of a request for an endpoint.
 ///
 /// # Errors
 /// A [`ReadError`] with status 400 where the body is not what the endpoint takes, or could be read
-/// in two ways. The counter may have been given some of the texts by then.
-pub fn read(
-    endpoint: Endpoint,
-    body: &[u8],
-    counter: &mut dyn TokenCounter,
-) -> Result<RequestFacts, ReadError> {
+/// in two ways.
+pub fn read(endpoint: Endpoint, body: &[u8]) -> Result<Read<'_>, ReadError> {
     check_encoding(body)?;
     let text = core::str::from_utf8(body)
         .map_err(|error| ReadError::new(Problem::Utf8, error.valid_up_to()))?;
-    body::Reader::new(endpoint, text, counter).read()
+    body::Reader::new(endpoint, text).read()
 }
 
 /// Refuses the encodings Python's `json` would guess from the first bytes.

@@ -5,9 +5,12 @@
 
 pub mod exact;
 pub mod template;
+mod vocabularies;
 mod word_piece;
 
 pub use exact::{ExactCounter, Memo, Vocabulary, VocabularyError};
+pub use template::{Count, Rendering, Template};
+pub use vocabularies::Vocabularies;
 pub use word_piece::WordPiece;
 #[doc(hidden)]
 pub use word_piece::word_piece_features;

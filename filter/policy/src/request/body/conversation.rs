@@ -2,49 +2,13 @@
 
 use super::{Reader, Result, SHORT_BYTES};
 use crate::request::error::{Problem, ReadError};
-use crate::request::json::{Kind, Text};
+use crate::request::json::Kind;
 use crate::request::keys::{Key, Keys};
+use crate::request::pieces::{Is, Speaker, Task};
 use crate::request::{Endpoint, MAX_KEYS, RequestFacts};
 
 /// Tool results hold content parts of their own; deeper ones are no text to the engine.
 const MAX_PART_NESTING: u32 = 1;
-
-/// Who speaks, as far as a chat template's markers depend on it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Speaker {
-    User,
-    Developer,
-    Tool,
-    Assistant,
-    #[default]
-    Other,
-}
-
-impl Speaker {
-    fn of_role(role: &str) -> Self {
-        match role {
-            "user" => Self::User,
-            "developer" => Self::Developer,
-            "tool" => Self::Tool,
-            "assistant" => Self::Assistant,
-            _ => Self::Other,
-        }
-    }
-
-    /// A responses item that is no message says by its type whose it is.
-    fn of_item(kind: &str) -> Self {
-        match kind {
-            "reasoning" => Self::Assistant,
-            _ if kind.ends_with("_call_output") => Self::Tool,
-            _ if kind.ends_with("_call") => Self::Assistant,
-            _ => Self::Other,
-        }
-    }
-
-    fn asks(self) -> bool {
-        matches!(self, Self::User | Self::Tool)
-    }
-}
 
 /// Counts over the messages so far.
 #[derive(Debug, Default)]
@@ -53,10 +17,6 @@ pub(super) struct Conversation {
     user_turns: u64,
     assistant_messages: u64,
     previous: Option<Speaker>,
-    last_user: u64,
-    /// The assistant's reasoning, with the number of its message.
-    reasoning: Vec<(u64, Text)>,
-    keep: bool,
 }
 
 impl Conversation {
@@ -74,28 +34,7 @@ impl Conversation {
         if speaker == Speaker::Assistant && !merged {
             self.assistant_messages = self.assistant_messages.saturating_add(1);
         }
-        if matches!(speaker, Speaker::User | Speaker::Developer) {
-            self.last_user = self.messages;
-        }
         self.previous = Some(speaker);
-    }
-
-    fn add_reasoning(&mut self, text: Text) {
-        let message = self.messages.saturating_add(1);
-        self.reasoning.push((message, text));
-    }
-
-    /// The template may have been told to keep all reasoning.
-    pub(super) fn keep_reasoning(&mut self) {
-        self.keep = true;
-    }
-
-    /// The reasoning that templates keep: after the last user message, or all where there are tools.
-    pub(super) fn kept_reasoning(&mut self, tools: bool) -> Vec<Text> {
-        let last = self.last_user;
-        let whole = tools || self.keep;
-        let all = core::mem::take(&mut self.reasoning).into_iter();
-        all.filter(|&(message, _)| whole || message > last).map(|(_, text)| text).collect()
     }
 
     pub(super) fn count_into(&self, facts: &mut RequestFacts) {
@@ -105,7 +44,7 @@ impl Conversation {
     }
 }
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
     /// The top-level `messages`: a list of messages, for embeddings also a list of conversations.
     pub(super) fn messages(&mut self) -> Result<()> {
         if self.cursor.null()? {
@@ -143,7 +82,9 @@ impl Reader<'_, '_> {
             Kind::Text if param == Key::Input => {
                 self.given.input = true;
                 self.conversation.add(Speaker::User, true);
-                return self.emit_string();
+                let (first, at) = (self.pieces.count(), self.cursor.pos());
+                self.text(Is::Content)?;
+                return self.pieces.message(first, Speaker::User, Task::None, at);
             }
             Kind::Array => self.cursor.enter(b'[')?,
             _ => return self.wrong(param),
@@ -166,22 +107,32 @@ impl Reader<'_, '_> {
         let at = self.cursor.pos();
         self.cursor.enter(b'{')?;
         let mut keys = Keys::new(MAX_KEYS);
+        let first = self.pieces.count();
         let mut role = None;
+        let mut task = Task::None;
         let mut item = Speaker::Other;
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
                 Key::Role => role = self.word(param, Speaker::of_role)?,
                 Key::Content => self.content(param, 0)?,
                 Key::ToolCalls => self.tool_calls(param)?,
-                Key::Tools => self.tools(param)?,
-                Key::Reasoning | Key::ReasoningContent => self.reasoning(param)?,
+                Key::Tools => self.tools(param, Is::MessageTool)?,
+                Key::Task if self.cursor.kind()? == Kind::Text => {
+                    let look = |task: &str| match task {
+                        "action" => Task::Action,
+                        _ => Task::Other,
+                    };
+                    task = self.word(param, look)?.unwrap_or_default();
+                }
+                Key::Reasoning => self.text_or_null(param, Is::Reasoning)?,
+                Key::ReasoningContent => self.text_or_null(param, Is::ReasoningContent)?,
                 Key::Type if responses => {
                     item = self.word(param, Speaker::of_item)?.unwrap_or_default();
                 }
                 Key::Name | Key::ToolCallId => self.aside()?,
                 Key::Id | Key::CallId if responses => self.aside()?,
                 Key::Output if responses && self.cursor.kind()? == Kind::Object => {
-                    self.emit_raw()?;
+                    self.raw_value(Is::Raw)?;
                 }
                 Key::Output | Key::Summary if responses => self.content(param, 0)?,
                 Key::Arguments | Key::Input if responses => self.arguments(param)?,
@@ -194,7 +145,7 @@ impl Reader<'_, '_> {
             None => return Err(ReadError::of(Problem::Missing, param.text(), at)),
         };
         self.conversation.add(speaker, responses);
-        Ok(())
+        self.pieces.message(first, speaker, task, at)
     }
 
     /// A short string that is looked at decoded, and counted if it is long; `None` for null.
@@ -204,7 +155,7 @@ impl Reader<'_, '_> {
             Kind::Text => {
                 let text = self.cursor.string()?;
                 if text.end.saturating_sub(text.start) > SHORT_BYTES {
-                    self.emit(text);
+                    self.pieces.text(Is::Aside, text)?;
                 }
                 if !text.escaped {
                     return Ok(Some(look(self.cursor.raw(text.start, text.end))));
@@ -221,7 +172,7 @@ impl Reader<'_, '_> {
     pub(super) fn content(&mut self, param: Key, nesting: u32) -> Result<()> {
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
-            Kind::Text => return self.emit_string(),
+            Kind::Text => return self.text(if nesting > 0 { Is::Part } else { Is::Content }),
             Kind::Array => self.cursor.enter(b'[')?,
             _ => return self.wrong(param),
         }
@@ -229,7 +180,7 @@ impl Reader<'_, '_> {
         while self.cursor.element(first)? {
             first = false;
             match self.cursor.kind()? {
-                Kind::Text => self.emit_string()?,
+                Kind::Text => self.text(Is::Part)?,
                 Kind::Object => self.part(param, nesting)?,
                 _ => return self.wrong(param),
             }
@@ -244,16 +195,20 @@ impl Reader<'_, '_> {
         let mut keys = Keys::new(MAX_KEYS);
         let mut media = None;
         let mut by_key = None;
+        let mut texts: u32 = 0;
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
                 Key::Type => media = self.word(param, Media::of_type)?.flatten(),
-                Key::Thinking if blocks => self.reasoning(param)?,
-                Key::Text | Key::Refusal | Key::Thinking => self.text_or_null(param)?,
+                Key::Thinking if blocks => self.text_or_null(param, Is::Reasoning)?,
+                Key::Text | Key::Refusal | Key::Thinking => {
+                    texts = texts.saturating_add(u32::from(self.cursor.kind()? == Kind::Text));
+                    self.text_or_null(param, Is::Part)?;
+                }
                 Key::Content if blocks && nesting < MAX_PART_NESTING => {
                     self.content(param, nesting.saturating_add(1))?;
                 }
                 Key::Input | Key::Tool if blocks && self.cursor.kind()? == Kind::Object => {
-                    self.emit_raw()?;
+                    self.raw_value(Is::Raw)?;
                 }
                 Key::Name | Key::Id | Key::ToolUseId => self.aside()?,
                 Key::ImageUrl | Key::ImagePil | Key::ImageEmbeds => {
@@ -267,24 +222,20 @@ impl Reader<'_, '_> {
                 _ => self.cursor.skip()?,
             }
         }
+        // Which of several texts the engine takes depends on the type.
+        self.switches.unsure |= texts > 1;
         let facts = &mut self.facts;
+        let at = self.cursor.pos();
         match media.or(by_key) {
-            Some(Media::Image) => facts.images = facts.images.saturating_add(1),
-            Some(Media::Audio) => facts.audio = facts.audio.saturating_add(1),
-            None => {}
-        }
-        Ok(())
-    }
-
-    fn reasoning(&mut self, param: Key) -> Result<()> {
-        match self.cursor.kind()? {
-            Kind::Null => self.cursor.null().map(drop),
-            Kind::Text => {
-                let text = self.cursor.string()?;
-                self.conversation.add_reasoning(text);
-                Ok(())
+            Some(Media::Image) => {
+                facts.images = facts.images.saturating_add(1);
+                self.pieces.add(Is::Image, at, at, false)
             }
-            _ => self.wrong(param),
+            Some(Media::Audio) => {
+                facts.audio = facts.audio.saturating_add(1);
+                self.pieces.add(Is::Audio, at, at, false)
+            }
+            None => Ok(()),
         }
     }
 
@@ -314,10 +265,13 @@ impl Reader<'_, '_> {
                 continue;
             }
             self.cursor.enter(b'{')?;
+            let at = self.cursor.pos();
+            self.pieces.add(Is::Call, at, at, false)?;
             let mut keys = Keys::new(MAX_KEYS);
             while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
                 match name {
                     Key::Arguments => self.arguments(param)?,
+                    Key::Name => self.raw_value(Is::CallName)?,
                     _ => self.aside()?,
                 }
             }
@@ -328,8 +282,8 @@ impl Reader<'_, '_> {
     /// Arguments of a call: JSON in a string, or some clients' plain object.
     fn arguments(&mut self, param: Key) -> Result<()> {
         match self.cursor.kind()? {
-            Kind::Object => self.emit_raw(),
-            _ => self.text_or_null(param),
+            Kind::Object => self.raw_value(Is::ArgumentsObject),
+            _ => self.text_or_null(param, Is::Arguments),
         }
     }
 }

@@ -5,8 +5,9 @@ use crate::request::MAX_KEYS;
 use crate::request::error::{Problem, ReadError};
 use crate::request::json::Kind;
 use crate::request::keys::{Key, Keys};
+use crate::request::pieces::Is;
 
-impl Reader<'_, '_> {
+impl Reader<'_> {
     /// A completion's prompt: a text, a list of texts, token ids, or a list of lists of them.
     pub(super) fn prompt(&mut self) -> Result<()> {
         match self.cursor.kind()? {
@@ -34,7 +35,7 @@ impl Reader<'_, '_> {
     fn prompts(&mut self, param: Key) -> Result<()> {
         if self.cursor.kind()? == Kind::Text {
             self.one_prompt();
-            return self.emit_string();
+            return self.text(Is::Prompt);
         }
         self.cursor.enter(b'[')?;
         if self.cursor.byte() == Some(b']') {
@@ -54,7 +55,7 @@ impl Reader<'_, '_> {
             match kind {
                 Kind::Text => {
                     self.one_prompt();
-                    self.emit_string()?;
+                    self.text(Is::Prompt)?;
                 }
                 Kind::Number => self.token_id(param)?,
                 Kind::Object if param == Key::Input => self.message(param)?,
@@ -103,6 +104,7 @@ impl Reader<'_, '_> {
     /// Prompts given as tensors: each counts as a prompt, its tokens are not known.
     pub(super) fn prompt_embeds(&mut self) -> Result<()> {
         let param = Key::PromptEmbeds;
+        self.switches.unsure |= self.cursor.kind()? != Kind::Null;
         match self.cursor.kind()? {
             Kind::Null => return self.cursor.null().map(drop),
             Kind::Text => {
@@ -152,6 +154,7 @@ impl Reader<'_, '_> {
                 if self.cursor.kind()? != Kind::Number {
                     return self.wrong(param);
                 }
+                self.switches.unsure = true;
                 self.token_id(param)?;
             }
         }

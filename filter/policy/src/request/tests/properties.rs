@@ -224,7 +224,9 @@ prop_compose! {
             images: messages.iter().map(|m| m.images).sum(),
             ..RequestFacts::default()
         };
-        let texts = messages.into_iter().flat_map(|m| m.texts).collect();
+        let texts = messages.into_iter().flat_map(|m| m.texts);
+        // An empty text is none.
+        let texts = texts.filter(|text| !text.is_empty()).collect();
         (body, facts, texts)
     }
 }
