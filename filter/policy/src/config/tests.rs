@@ -167,3 +167,51 @@ fn a_struct_and_its_json_are_the_same_policy() {
         assert!(Policy::from_configuration(&bytes[..end]).is_err(), "cut at {end}");
     }
 }
+
+fn with_model(fields: &str) -> String {
+    format!(
+        r#"{{"models": [{{"name": "m", "cluster": "c", "max_in_flight": 1, {fields}}}],
+            "tiers": [{{"name": "t"}}]}}"#
+    )
+}
+
+#[test]
+fn a_template_is_taken_from_its_base_and_changed_field_by_field() {
+    let template = |fields: &str| {
+        let policy = Policy::from_json(with_model(fields).as_bytes()).expect("legal");
+        policy.models[0].template.clone()
+    };
+    assert_eq!(template(r#""tokenizer": "estimate""#), Template::GENERIC);
+    assert_eq!(template(r#""template": {"like": "deepseek-v4"}"#), Template::DEEPSEEK_V4);
+    let changed = template(
+        r#""template": {"like": "deepseek-v4", "tools": 300, "thinking": false, "image_tokens": 0,
+                        "reasoning_effort": "max"}"#,
+    );
+    let effort = Some(crate::request::Effort::Max);
+    let expected =
+        Template { tools: 300, thinking: false, image: 0, effort, ..Template::DEEPSEEK_V4 };
+    assert_eq!(changed, expected);
+}
+
+#[test]
+fn faults_of_tokenizer_and_template_are_reported_together() {
+    let found = paths(&with_model(
+        r#""tokenizer": "no-such-vocabulary",
+           "template": {"like": "x", "start": -1, "thinking": 1, "reasoning_effort": "huge", "bos": 1}"#,
+    ));
+    let fields = ["tokenizer", "template.like", "template.start", "template.thinking"];
+    let fields = fields.into_iter().chain(["template.reasoning_effort", "template.bos"]);
+    let expected: Vec<_> = fields.map(|field| format!("models[0].{field}")).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn an_exact_count_goes_on_past_the_largest_bound() {
+    let limit = |classes: &str| {
+        let text = with_model(r#""aliases": []"#);
+        let text = text.replacen('{', &format!(r#"{{"size_classes": {classes}, "#), 1);
+        Policy::from_json(text.as_bytes()).expect("legal").count_limit
+    };
+    assert_eq!(limit(r#"[{"name": "a"}]"#), MIN_COUNT_LIMIT);
+    assert_eq!(limit(r#"[{"name": "a", "max_tokens": 20000}, {"name": "b"}]"#), 20_001);
+}

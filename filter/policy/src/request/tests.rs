@@ -34,6 +34,8 @@ fn read(
 ) -> Result<RequestFacts, ReadError> {
     let read = super::read(endpoint, body)?;
     Template::GENERIC.count(&read, counter);
+    // The other one must take everything too.
+    Template::DEEPSEEK_V4.count(&read, &mut Texts::default());
     Ok(read.facts)
 }
 
@@ -145,6 +147,23 @@ fn texts_of_a_chat_are_handed_over_decoded_and_in_order() {
         ..RequestFacts::default()
     };
     assert_eq!(facts, expected);
+}
+
+#[test]
+fn texts_and_messages_beyond_the_limit_are_refused() {
+    let body = |messages: usize| {
+        let message = r#"{"role":"user","content":"a"}"#;
+        format!(r#"{{"messages":[{}]}}"#, vec![message; messages].join(","))
+    };
+    let half = MAX_PIECES / 2;
+    let read = super::read;
+    assert!(read(Endpoint::ChatCompletions, body(half).as_bytes()).is_ok());
+    let error = read(Endpoint::ChatCompletions, body(half + 1).as_bytes()).unwrap_err();
+    assert_eq!(error.status(), 400);
+    assert!(error.to_string().contains("65536"), "{error}");
+    // Empty texts and token ids are none.
+    let prompts = vec![r#""""#; MAX_PIECES + 1].join(",");
+    assert!(read(Endpoint::Completions, format!(r#"{{"prompt":[{prompts}]}}"#).as_bytes()).is_ok());
 }
 
 #[test]

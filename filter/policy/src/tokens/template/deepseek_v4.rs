@@ -122,7 +122,7 @@ impl<'r, 'a> Prompt<'r, 'a> {
             turns.retain(|turn| {
                 let stays = !matches!(turn.speaker, Speaker::Developer | Speaker::Other);
                 let keep = stays || Some(at) >= last;
-                at += 1;
+                at = at.saturating_add(1);
                 keep
             });
             last = last_user(&turns);
@@ -313,19 +313,16 @@ impl<'r, 'a> Prompt<'r, 'a> {
 
     /// Whether a text of the system begins with the line that is left out.
     fn billed(&self, piece: Piece) -> bool {
-        match self.read.plain(piece) {
-            Some(text) => text.starts_with(BILLING),
-            None => {
-                // Few texts begin with this letter, or with an escape.
-                let raw = self.read.raw(piece);
-                if !raw.starts_with(['x', '\\']) {
-                    return false;
-                }
-                let mut text = String::new();
-                self.read.decode(piece, &mut text);
-                text.starts_with(BILLING)
-            }
+        if let Some(text) = self.read.plain(piece) {
+            return text.starts_with(BILLING);
         }
+        // Few texts begin with this letter, or with an escape.
+        if !self.read.raw(piece).starts_with(['x', '\\']) {
+            return false;
+        }
+        let mut text = String::new();
+        self.read.decode(piece, &mut text);
+        text.starts_with(BILLING)
     }
 
     /// Whether texts that this template leaves out are counted nonetheless: where something has been

@@ -63,12 +63,11 @@ fn text(read: &Read<'_>, piece: Piece, scratch: &mut String, counter: &mut dyn T
     if piece.len() == 0 {
         return;
     }
-    match read.plain(piece) {
-        Some(text) => counter.text(text),
-        None => {
-            scratch.clear();
-            read.decode(piece, scratch);
-            counter.text(scratch);
-        }
+    if let Some(text) = read.plain(piece) {
+        counter.text(text);
+    } else {
+        scratch.clear();
+        read.decode(piece, scratch);
+        counter.text(scratch);
     }
 }

@@ -156,7 +156,8 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
     }
     // A message's function that is not as it should be is shown as it came.
     let fits = |value: Option<&str>, start| value.is_none_or(|value| value.starts_with(start));
-    if !filled && !(typed && fits(description, '"') && fits(parameters, '{')) {
+    let regular = typed && fits(description, '"') && fits(parameters, '{');
+    if !filled && !regular {
         return dump(function, out).map(|()| true);
     }
     let null = filled.then_some("null");

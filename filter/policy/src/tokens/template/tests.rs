@@ -1,1 +1,313 @@
+//! Whole requests: which texts reach the counter, joined how, and what is beside them.
+//!
+//! The expected prompts are those of vLLM's own encoder.
 
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use super::*;
+use crate::request::{self, Endpoint};
+
+/// Keeps the texts it is given, and counts each as one token.
+#[derive(Debug, Default)]
+struct Texts(Vec<String>);
+
+impl TokenCounter for Texts {
+    fn text(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+
+    fn tokens(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
+}
+
+const DEEPSEEK: Template = Template::DEEPSEEK_V4;
+
+fn count_at(endpoint: Endpoint, template: &Template, body: &str) -> (Vec<String>, u64, bool) {
+    let read = request::read(endpoint, body.as_bytes()).unwrap();
+    let mut texts = Texts::default();
+    let count = template.count(&read, &mut texts);
+    (texts.0, count.fixed, count.exact)
+}
+
+fn chat(body: &str) -> (Vec<String>, u64, bool) {
+    count_at(Endpoint::ChatCompletions, &DEEPSEEK, body)
+}
+
+/// A chat of these messages, with thinking off; it must be exact.
+fn messages(messages: &str) -> (Vec<String>, u64) {
+    let off = r#""chat_template_kwargs":{"thinking":false}"#;
+    let (texts, fixed, exact) = chat(&format!(r#"{{{off},"messages":[{messages}]}}"#));
+    assert!(exact, "{messages}");
+    (texts, fixed)
+}
+
+#[test]
+fn an_exchange_costs_four_tokens_beside_its_texts() {
+    let question = r#"{"role":"user","content":"a"}"#;
+    let answer = r#"{"role":"assistant","content":"b\n"}"#;
+    assert_eq!(messages(question), (vec!["a".to_owned()], 4));
+    let (texts, fixed) = messages(&format!("{question},{answer},{question}"));
+    assert_eq!((texts.concat(), fixed), ("ab\na".to_owned(), 8));
+    // No reply is asked for behind an answer.
+    assert_eq!(messages(&format!("{question},{answer}")).1, 5);
+}
+
+#[test]
+fn thinking_is_on_with_high_effort_where_nothing_is_said() {
+    let system = r#"{"role":"system","content":"\nS"}"#;
+    let user = r#"{"role":"user","content":"a"}"#;
+    let (texts, fixed, exact) = chat(&format!(r#"{{"messages":[{system},{user}]}}"#));
+    assert_eq!((texts, fixed, exact), (vec![".\n\n\nS".to_owned(), "a".to_owned()], 4 + 78, true));
+}
+
+#[test]
+fn thinking_and_effort_follow_the_request_before_the_policy() {
+    let cost = |template: &Template, fields: &str| {
+        let body = format!(r#"{{{fields}"messages":[{{"role":"user","content":"a"}}]}}"#);
+        count_at(Endpoint::ChatCompletions, template, &body).1 - 4
+    };
+    for (fields, words) in [
+        ("", 78),
+        (r#""reasoning_effort":"high","#, 78),
+        (r#""reasoning_effort":"xhigh","#, 78),
+        (r#""reasoning_effort":"max","#, 91),
+        (r#""reasoning_effort":"medium","#, 0),
+        (r#""reasoning_effort":"none","#, 0),
+        (r#""reasoning_effort":null,"#, 78),
+        (r#""chat_template_kwargs":{"thinking":false},"#, 0),
+        (r#""chat_template_kwargs":{"thinking":[ ]},"#, 0),
+        (r#""chat_template_kwargs":{"thinking":0.0},"#, 0),
+        (r#""chat_template_kwargs":{"thinking":"false"},"#, 78),
+        (r#""chat_template_kwargs":{"thinking":null},"#, 78),
+        (r#""chat_template_kwargs":{"thinking":false,"enable_thinking":true},"#, 78),
+        (r#""chat_template_kwargs":{"reasoning_effort":"max"},"#, 91),
+        (r#""chat_template_kwargs":{"reasoning_effort":"max"},"reasoning_effort":"high","#, 78),
+        (r#""chat_template_kwargs":{"thinking":false},"reasoning_effort":"max","#, 91),
+        (
+            r#""chat_template_kwargs":{"thinking":0,"enable_thinking":null},"reasoning_effort":"max","#,
+            0,
+        ),
+    ] {
+        assert_eq!(cost(&DEEPSEEK, fields), words, "{fields}");
+    }
+    let quiet = Template { thinking: false, ..DEEPSEEK };
+    assert_eq!(cost(&quiet, ""), 0);
+    assert_eq!(cost(&quiet, r#""reasoning_effort":"max","#), 91);
+    let eager = Template { effort: Some(Effort::Max), ..DEEPSEEK };
+    assert_eq!(cost(&eager, ""), 91);
+    assert_eq!(cost(&eager, r#""reasoning_effort":"low","#), 0);
+}
+
+#[test]
+fn tools_stand_behind_the_first_system_text_as_python_writes_them() {
+    let tools = r#""tools":[{"type":"function","function":{"parameters":{"a":[1,2.50,"\u4e2d\t"]},
+        "name":"f","strict":null,"x":1}},{"type":"function","function":{"name":"g","strict":"yes",
+        "description":"d"},"defer_loading":true}]"#;
+    let expected = [
+        "{\"name\": \"f\", \"description\": null, \"parameters\": {\"a\": [1, 2.5, \"中\\t\"]}}\n\
+         {\"name\": \"g\", \"description\": \"d\", \"parameters\": null, \"strict\": true, \
+         \"defer_loading\": true}\n\n",
+        ".\n",
+    ];
+    let off = r#""reasoning_effort":"none""#;
+    let user = r#"{"role":"user","content":"u"}"#;
+    let (texts, fixed, exact) = chat(&format!(
+        r#"{{"messages":[{user},{{"role":"system","content":"s"}}],{tools},{off}}}"#
+    ));
+    assert_eq!(texts, ["us\n\n", expected[0], expected[1]]);
+    assert_eq!((fixed, exact), (1 + 1 + 220 + 2, true));
+    // Where there is no system text, they come first, with the same glue.
+    let (texts, fixed, _) = chat(&format!(r#"{{{off},{tools},"messages":[{user}]}}"#));
+    assert_eq!(texts, ["\n\n", expected[0], expected[1], "u"]);
+    assert_eq!(fixed, 4 + 220);
+}
+
+#[test]
+fn a_tool_that_is_no_function_makes_the_count_an_estimate() {
+    let body = r#"{"messages":[{"role":"user","content":"u"}],"tools":[{"type":"web_search"}]}"#;
+    let (texts, _, exact) = chat(body);
+    assert!(texts.concat().contains("web_search") && !exact);
+}
+
+#[test]
+fn neighbouring_user_and_tool_messages_are_one_turn() {
+    let (texts, fixed) = messages(
+        r#"{"role":"tool","content":[{"type":"text","text":"r"},{"type":"text","text":"s"}]},
+           {"content":[{"type":"text","text":"a"},"",{"type":"text","text":"b"}],"role":"user"},
+           {"role":"user","content":""},{"role":"tool","tool_call_id":"x","content":null}"#,
+    );
+    let turn = "<tool_result>r\ns</tool_result>\n\na\n\n\n\nb\n\n\n\n<tool_result></tool_result>";
+    assert_eq!((texts, fixed), (vec![turn.to_owned()], 4));
+}
+
+#[test]
+fn calls_stand_behind_the_reply_with_their_arguments_one_by_one() {
+    let call = |arguments: &str| {
+        let calls = format!(r#"[{{"function":{{"arguments":{arguments},"name":"f\u0022"}}}}]"#);
+        let message = format!(r#"{{"role":"assistant","tool_calls":{calls},"content":"c"}}"#);
+        let (texts, _, exact) = chat(&format!(r#"{{"messages":[{message}]}}"#));
+        (texts.concat(), exact)
+    };
+    let around = |inside: &str| {
+        let begin = ".\n\nc\n\n<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"f\"\">\n";
+        format!("{begin}{inside}\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>")
+    };
+    let whole = "<｜DSML｜parameter name=\"a\" string=\"true\">x\ny</｜DSML｜parameter>\n\
+                 <｜DSML｜parameter name=\"b\" string=\"false\">{\"k\": 1e-05}</｜DSML｜parameter>";
+    assert_eq!(call(r#""{\"a\":\"x\\ny\", \"b\":{\"k\":0.00001}}""#), (around(whole), true));
+    assert_eq!(call(r#"{"a":"x\ny","b":{"k":0.00001}}"#), (around(whole), true));
+    // What is no object is none to the engine either.
+    for nothing in [r#""""#, "null", r#""{}""#, r#""[1]""#, r#""{\"a\":""#, r#""{\"a\":1}x""#] {
+        assert_eq!(call(nothing), (around(""), true), "{nothing}");
+    }
+    // What only the engine's reader takes is counted as it stands.
+    for odd in [r#"{\"a\":NaN}"#, r#"{\"a\":1,\"a\":2}"#] {
+        let (text, exact) = call(&format!("\"{odd}\""));
+        assert_eq!((text, exact), (around(&odd.replace('\\', "")), false), "{odd}");
+    }
+}
+
+#[test]
+fn reasoning_is_shown_where_the_engine_shows_it() {
+    let body = |fields: &str| {
+        let (texts, fixed, exact) = chat(&format!(
+            r#"{{"messages":[{{"role":"user","content":"a"}},
+            {{"role":"assistant","reasoning":"old","content":"b"}},{{"role":"user","content":"c"}},
+            {{"role":"assistant","content":"d","reasoning_content":"n\u0065w"}}]{fields}}}"#
+        ));
+        assert!(exact);
+        (texts.concat().trim_start_matches(".\n\n").to_owned(), fixed)
+    };
+    let markers = 1 + 2 * (3 + 1);
+    assert_eq!(body(""), ("abcnewd".to_owned(), markers + 78 + 1));
+    assert_eq!(body(r#","reasoning_effort":"none""#), ("abcd".to_owned(), markers));
+    let all = body(r#","reasoning_effort":"low","chat_template_kwargs":{"drop_thinking":false}"#);
+    assert_eq!(all, ("aoldbcnewd".to_owned(), markers + 2));
+}
+
+#[test]
+fn earlier_developers_are_left_out_with_earlier_reasoning() {
+    let early = r#"{"role":"developer","content":"early"},{"role":"user","content":"u"},"#;
+    let late = r#"{"role":"developer","content":"late"}"#;
+    let (texts, fixed, _) =
+        chat(&format!(r#"{{"reasoning_effort":"low","messages":[{early}{late}]}}"#));
+    assert_eq!((texts.concat(), fixed), ("ulate".to_owned(), 1 + 1 + 1 + 2));
+    let (texts, fixed) = messages(&format!("{early}{late}"));
+    assert_eq!((texts.concat(), fixed), ("earlyulate".to_owned(), 1 + 1 + 1 + 1 + 2));
+}
+
+#[test]
+fn a_line_of_billing_is_left_out_of_system_texts() {
+    let system = |text: &str| {
+        messages(&format!(
+            r#"{{"role":"system","content":[{{"type":"text","text":"{text}"}},"s"]}}"#
+        ))
+        .0
+    };
+    assert_eq!(system("x-anthropic-billing-header: v=1;"), ["s"]);
+    assert_eq!(system(r"\u0078-anthropic-billing-header: v=1;\nrest"), ["rest\n\ns"]);
+    assert_eq!(
+        system("about x-anthropic-billing-header"),
+        ["about x-anthropic-billing-header\n\ns"]
+    );
+}
+
+#[test]
+fn tasks_and_reminders_have_markers_of_their_own() {
+    let ask = |task: &str| format!(r#"{{"role":"user","content":"a","task":"{task}"}}"#);
+    assert_eq!(messages(&ask("action")).1, 1 + 1 + 3);
+    assert_eq!(messages(&ask("title")).1, 1 + 1 + 1);
+    let reminder = r#"{"role":"latest_reminder","content":"r"},{"role":"user","content":"a"}"#;
+    assert_eq!(messages(reminder).1, 1 + 1 + 3);
+}
+
+#[test]
+fn prompts_are_exact_under_any_template() {
+    for template in [&DEEPSEEK, &Template::GENERIC] {
+        let count = |body: &str| count_at(Endpoint::Completions, template, body);
+        let (texts, fixed, exact) = count(r#"{"prompt":["a\n","b"]}"#);
+        assert_eq!((texts.concat(), fixed, exact), ("a\nb".to_owned(), 0, true));
+        assert_eq!(count(r#"{"prompt":[1,2,3]}"#), (vec![], 3, true));
+        assert_eq!(count(r#"{"prompt":[[1,2],[3]]}"#), (vec![], 3, true));
+        assert!(!count(r#"{"prompt":"a","prompt_embeds":"x"}"#).2);
+        assert!(!count(r#"{"prompt":"a","truncate_prompt_tokens":1}"#).2);
+    }
+    let begun = Template { prompt_start: 1, ..DEEPSEEK };
+    let fixed = |body: &str| count_at(Endpoint::Completions, &begun, body).1;
+    assert_eq!(fixed(r#"{"prompt":["a","b",""]}"#), 3);
+    assert_eq!(fixed(r#"{"prompt":["a","b"],"add_special_tokens":false}"#), 0);
+}
+
+#[test]
+fn a_suffix_is_counted_for_every_prompt_with_three_markers() {
+    let body = r#"{"prompt":["a","b"],"suffix":"s"}"#;
+    let (texts, fixed, exact) = count_at(Endpoint::Completions, &DEEPSEEK, body);
+    // The second time its tokens are known.
+    assert_eq!((texts, fixed, exact), (["a", "b", "s"].map(str::to_owned).to_vec(), 6 + 1, true));
+}
+
+#[test]
+fn images_and_sound_have_a_price_and_no_exact_count() {
+    let priced = Template { image: 100, audio: 7, ..DEEPSEEK };
+    let body = r#"{"reasoning_effort":"low","messages":[{"role":"user","content":[
+        {"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"x"}},
+        {"type":"text","text":"b"},{"type":"input_audio","input_audio":{}}]}]}"#;
+    let (texts, fixed, exact) = count_at(Endpoint::ChatCompletions, &priced, body);
+    assert_eq!(texts, ["a\n\n", "\n\nb\n\n"]);
+    assert_eq!((fixed, exact), (4 + 107, false));
+}
+
+#[test]
+fn nothing_hides_where_a_request_asks_for_what_is_not_followed() {
+    let long = "long ".repeat(40);
+    for field in [
+        format!(r#""chat_template_kwargs":{{"tools":["{long}"]}}"#),
+        format!(r#""chat_template":"{long}""#),
+    ] {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":"a"}}],{field}}}"#);
+        let (texts, _, exact) = chat(&body);
+        assert!(texts.concat().contains(&long) && !exact, "{field}");
+    }
+    for (endpoint, body) in [
+        (Endpoint::Messages, format!(r#"{{"system":"{long}","max_tokens":1,"messages":[]}}"#)),
+        (Endpoint::Responses, format!(r#"{{"instructions":"{long}","input":"x"}}"#)),
+        (Endpoint::Embeddings, format!(r#"{{"input":["a","{long}"]}}"#)),
+        (
+            Endpoint::Messages,
+            format!(
+                r#"{{"max_tokens":1,"messages":[{{"role":"user","content":[{{"type":"tool_result",
+                "content":[{{"type":"text","text":"{long}"}}]}}]}}]}}"#
+            ),
+        ),
+    ] {
+        let (texts, _, exact) = count_at(endpoint, &DEEPSEEK, &body);
+        assert!(texts.concat().contains(&long) && !exact, "{body}");
+    }
+}
+
+#[test]
+fn json_comes_out_as_python_writes_it() {
+    for (json, python) in [
+        ("{ }", "{}"),
+        ("[1,-0,-0.0,1E2,10000000000000000000000]", "[1, 0, -0.0, 100.0, 10000000000000000000000]"),
+        ("[1e16,1e15,123456789012345680.0]", "[1e+16, 1000000000000000.0, 1.2345678901234568e+17]"),
+        ("[0.0001,0.00001,1e-7,2.5e-310]", "[0.0001, 1e-05, 1e-07, 2.5e-310]"),
+        ("[1e400,-1e400,5e-400]", "[Infinity, -Infinity, 0.0]"),
+        (r#"{"a\/b":"\u00e9\u4e2d\ud83d\ude00"}"#, r#"{"a/b": "é中😀"}"#),
+        (
+            r#"["\"\\\n\r\t\b\f\u0000\u001f\u007f"]"#,
+            "[\"\\\"\\\\\\n\\r\\t\\b\\f\\u0000\\u001f\u{7f}\"]",
+        ),
+        ("[true ,false,\nnull]", "[true, false, null]"),
+    ] {
+        let mut out = String::new();
+        python::dump(json, &mut out).unwrap();
+        assert_eq!(out, python, "{json}");
+    }
+}

@@ -82,13 +82,10 @@ impl Prompt<'_, '_> {
         if let Some(piece) = arguments {
             let start = out.len();
             let mut decoded = String::new();
-            let json = match read.plain(piece) {
-                Some(json) => json,
-                None => {
-                    read.decode(piece, &mut decoded);
-                    &decoded
-                }
-            };
+            let json = read.plain(piece).unwrap_or_else(|| {
+                read.decode(piece, &mut decoded);
+                &decoded
+            });
             let followed = python::arguments(json, |key, value| {
                 if out.len() > start {
                     out.push('\n');
