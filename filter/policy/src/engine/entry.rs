@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::request_state::{Answer, Job, Labels, Phase, Request};
 use super::{Action, Begin, Engine, Head, Verdict};
+use crate::calibration::{Calibrations, Estimate};
 use crate::config::OtherPaths;
 use crate::ids::{MILLI, Nanos, SlotId, StreamId};
 use crate::outcome::Outcome;
@@ -14,6 +15,7 @@ use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch};
 use crate::stats::{StatId, UNKNOWN};
 use crate::timing::{Moment, millis, nanos, whole_millis};
+use crate::tokens::kind::Sampler;
 use crate::tokens::{TokenCounter, WordPiece, template};
 use crate::{keys, members};
 
@@ -162,7 +164,7 @@ impl Engine {
         now: Moment,
         port: &mut dyn Port,
     ) -> Result<(Verdict, Vec<StreamId>), Refusal> {
-        let (job, cost) = job(request, body)?;
+        let (job, cost) = job(request, body, &self.calibrations)?;
         let slot = self.joined(now.mono, port)?;
         let model = self.labels(request, Some(&job)).model;
         port.record(StatId::PromptTokens(model), job.prompt_tokens);
@@ -298,11 +300,16 @@ impl Engine {
 }
 
 /// Reads a body and finds its place. Returns the cost too, in tokens.
-fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
+fn job(
+    request: &Request,
+    body: &[u8],
+    calibrations: &Calibrations,
+) -> Result<(Job, u64), Refusal> {
     let policy = &request.policy;
     let mut counter = WordPiece::default();
     let endpoint = request.endpoint.ok_or_else(lost)?;
-    let facts = request::read(endpoint, body, &mut counter)
+    let mut sampler = Sampler::new(&mut counter);
+    let facts = request::read(endpoint, body, &mut sampler)
         .map_err(|error| Refusal::invalid(error.status(), error.param(), error.to_string()))?;
     let model = match &facts.model {
         Some(name) => policy.model(name).ok_or_else(|| {
@@ -315,7 +322,19 @@ fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
             Refusal::invalid(400, Some("model"), message)
         })?,
     };
-    let prompt_tokens = counter.tokens().saturating_add(template::overhead(&facts));
+    let mut estimate = Estimate {
+        mix: sampler.mix(),
+        text: counter.tokens(),
+        fixed: template::overhead(&facts),
+        exact: false,
+        priced: facts.images > 0 || facts.audio > 0,
+        given: 0,
+    };
+    let name = policy.models.get(model).map_or("", |model| &model.name);
+    let prompt_tokens = calibrations.apply(name, &mut estimate);
+    // These two endpoints report it without being asked.
+    let usage_asked =
+        facts.include_usage || matches!(endpoint, Endpoint::Responses | Endpoint::Messages);
     let class = policy.class_of(prompt_tokens);
     let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
     let expected = u64::from(policy.expected_output_tokens)
@@ -323,7 +342,8 @@ fn job(request: &Request, body: &[u8]) -> Result<(Job, u64), Refusal> {
         .saturating_mul(facts.prompts.max(1));
     let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
     let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
-    let job = Job { model, class, prompt_tokens, pool: pool.id, lane, flow };
+    let job =
+        Job { model, class, prompt_tokens, estimate, usage_asked, pool: pool.id, lane, flow };
     Ok((job, prompt_tokens.saturating_add(output)))
 }
 

@@ -16,6 +16,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::calibration::Calibrations;
 use crate::config::Policy;
 use crate::ids::{Nanos, PoolId, SlotId, StreamId};
 use crate::members;
@@ -24,7 +25,7 @@ use crate::port::Port;
 use crate::refusal::Refusal;
 use crate::stats::StatId;
 
-pub use answer::{Ending, LOG_FIELDS, Stamp};
+pub use answer::{Ending, LOG_FIELDS, Stamp, Watch};
 use request_state::Request;
 
 /// The parts of a request's head that matter.
@@ -100,6 +101,7 @@ pub struct Engine {
     pools: FxHashMap<PoolId, Pool>,
     requests: FxHashMap<StreamId, Request>,
     deadlines: BTreeSet<(Nanos, StreamId)>,
+    calibrations: Calibrations,
     slot: Option<SlotId>,
     beat: Nanos,
     refreshed: Nanos,
@@ -117,6 +119,7 @@ impl Engine {
             pools: FxHashMap::default(),
             requests: FxHashMap::default(),
             deadlines: BTreeSet::new(),
+            calibrations: Calibrations::default(),
             slot: None,
             beat: 0,
             refreshed: 0,
@@ -142,6 +145,7 @@ impl Engine {
                 port.count(StatId::SharedStateErrors, 1);
             }
         }
+        self.calibrations.adopt(&self.prefix, &policy);
         self.policy = policy;
         self.forget_pools();
         self.flag_missing = false;

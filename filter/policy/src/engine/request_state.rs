@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::calibration::Estimate;
 use crate::config::Policy;
 use crate::ids::{FlowId, Lane, Nanos, PoolId};
 use crate::keys::Caller;
@@ -9,6 +10,7 @@ use crate::outcome::Outcome;
 use crate::request::Endpoint;
 use crate::sse::FirstEvent;
 use crate::timing::Moment;
+use crate::usage::UsageReader;
 
 /// A request the gate has taken up.
 #[derive(Debug)]
@@ -43,6 +45,10 @@ pub(super) struct Job {
     pub(super) model: usize,
     pub(super) class: usize,
     pub(super) prompt_tokens: u64,
+    /// What the engine's own count is held against.
+    pub(super) estimate: Estimate,
+    /// Its answer will say what it cost, even as a stream.
+    pub(super) usage_asked: bool,
     pub(super) pool: PoolId,
     pub(super) lane: Lane,
     pub(super) flow: FlowId,
@@ -81,4 +87,6 @@ pub(super) struct Answer {
     pub(super) event_stream: bool,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
+    /// What it says it cost.
+    pub(super) usage: UsageReader,
 }

@@ -139,6 +139,7 @@ impl Engine {
                 }
             }
         }
+        self.calibrations.refresh(&self.policy, port);
         self.gauges(port);
         self.forget_pools();
         self.admit(promoted, now)
@@ -159,6 +160,7 @@ impl Engine {
         for (index, model) in self.policy.models.iter().enumerate() {
             let stays = next.models.iter().any(|other| other.name == model.name);
             if !stays {
+                self.calibrations.retire(index, &model.name, port);
                 port.set(StatId::InFlight(index), 0);
                 port.set(StatId::InFlightLimit(index), 0);
             }

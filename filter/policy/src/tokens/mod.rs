@@ -3,6 +3,7 @@
 //! The engine asks one trait, so that an exact counter for a known vocabulary and the word-piece
 //! estimate for every other model can stand behind the same call.
 
+pub mod kind;
 pub mod template;
 mod word_piece;
 
