@@ -4,11 +4,6 @@
 //! `truth`, and where another counter than the word-piece estimate is to be corrected, that one's
 //! `count`. The answer is the corrected number, made before the truth is shown, on a line. After
 //! `--freeze N` lines nothing more is learned.
-#![expect(
-    clippy::disallowed_methods,
-    clippy::disallowed_types,
-    reason = "a tool for maintainers; the ban on files is for the core"
-)]
 
 use std::error::Error;
 use std::io::{self, BufRead, Write};

@@ -48,8 +48,11 @@ pub const MAX_PENDING: usize = 64;
 
 /// Tokens of text below which a prompt teaches nothing.
 const MIN_TEXT: u64 = 16;
-/// A ratio beyond this, either way, is no truth about this prompt.
+/// A count so many times the plain estimate, or so small a part of it, is no truth about this prompt.
 const ABSURD: u32 = 16;
+/// Bounds of the steady ratio.
+const MIN_RATIO: u32 = ONE / 64;
+const MAX_RATIO: u32 = ONE * 64;
 
 /// Doubts are variances, whole numbers of this part.
 const DOUBT: u32 = 1 << 24;
@@ -66,6 +69,7 @@ const SHORT: u64 = 64;
 const LEAST: u32 = 5_000;
 
 const MAGIC: [u8; 4] = *b"slc\x01";
+/// Bytes of the stored value.
 const BYTES: usize = 4 + KINDS * 8 + 8;
 const TRIES: u32 = 100;
 
@@ -116,30 +120,40 @@ impl Estimate {
     pub fn apply(&mut self, learned: &Learned) -> u64 {
         let factor = if self.exact { ONE } else { learned.factor(&self.mix) };
         let text = u128::from(self.text).saturating_mul(factor.into());
-        let text = text.saturating_add(u128::from(ONE / 2)) / u128::from(ONE);
-        let text = u64::try_from(text).unwrap_or(u64::MAX);
+        let rounded = text.saturating_add(u128::from(ONE / 2)) >> ONE.trailing_zeros();
+        let text = u64::try_from(rounded).unwrap_or(u64::MAX);
         self.given = text.saturating_add(self.fixed);
         self.given
     }
 
     /// What the engine's count says about this one. `None`: nothing.
     fn observe(&self, truth: u64) -> Option<Observation> {
-        if self.priced || self.given < MIN_TEXT {
+        let plain = self.text.saturating_add(self.fixed);
+        if self.priced || plain < MIN_TEXT {
             return None;
         }
-        let given = ratio(truth, self.given)?;
+        // Held against what no factor has touched: a factor that is far off must find back.
+        let absurd = u64::from(ABSURD);
+        let most = plain.saturating_mul(absurd);
+        if truth > most || truth.saturating_mul(absurd) < plain {
+            return None;
+        }
         let learns = !self.exact && self.text >= MIN_TEXT && !self.mix.is_empty();
-        let text = truth.checked_sub(self.fixed).and_then(|truth| ratio(truth, self.text));
-        let text = text.filter(|_| learns);
-        Some(Observation { mix: self.mix, tokens: self.text, text, given })
+        let of_text = truth.checked_sub(self.fixed).filter(|_| learns);
+        Some(Observation {
+            mix: self.mix,
+            tokens: self.text,
+            text: of_text.map(|truth| ratio(truth, self.text, MIN_FACTOR, MAX_FACTOR)),
+            given: ratio(truth, self.given, MIN_RATIO, MAX_RATIO),
+        })
     }
 }
 
-/// The ratio of two counts, unless it is absurd.
-fn ratio(truth: u64, count: u64) -> Option<u32> {
-    let ratio = u128::from(truth).saturating_mul(ONE.into()).checked_div(count.into())?;
-    let ratio = u32::try_from(ratio).ok()?;
-    (ONE / ABSURD..=ONE.saturating_mul(ABSURD)).contains(&ratio).then_some(ratio)
+/// The ratio of two counts in parts of [`ONE`], within these bounds.
+fn ratio(truth: u64, count: u64, least: u32, most: u32) -> u32 {
+    let ratio = u128::from(truth).saturating_mul(ONE.into()).checked_div(count.into());
+    let ratio = ratio.and_then(|ratio| u32::try_from(ratio).ok()).unwrap_or(most);
+    ratio.clamp(least, most)
 }
 
 /// What one answer taught.
@@ -191,16 +205,17 @@ impl Learned {
         self.answers = self.answers.saturating_add(1);
         let step = i64::from(self.answers.min(20));
         let off = i64::from(seen.given).saturating_sub(self.ratio.into());
-        self.ratio = moved(self.ratio, off.checked_div(step).unwrap_or(0), ONE / ABSURD, ONE * ABSURD);
+        self.ratio = moved(self.ratio, off.checked_div(step).unwrap_or(0), MIN_RATIO, MAX_RATIO);
         if let Some(ratio) = seen.text {
-            self.take_text(&seen.mix, ratio.clamp(MIN_FACTOR, MAX_FACTOR), seen.tokens);
+            self.take_text(&seen.mix, ratio, seen.tokens);
         }
     }
 
     /// One step of the filter. Shares are 1024ths, so a product of two of them is `>> 20` too large.
     fn take_text(&mut self, mix: &Mix, ratio: u32, tokens: u64) {
         let off = i64::from(ratio).saturating_sub(self.factor(mix).into());
-        let noise = NOISE.saturating_add(NOISE.saturating_mul(SHORT).checked_div(tokens).unwrap_or(0));
+        let noise =
+            NOISE.saturating_add(NOISE.saturating_mul(SHORT).checked_div(tokens).unwrap_or(0));
         let part = |slot: &Slot, share: u32| {
             u64::from(slot.doubt).saturating_mul(share.into()).saturating_mul(share.into()) >> 20
         };
@@ -246,7 +261,7 @@ impl Learned {
         }
         learned.ratio = word()?;
         learned.answers = word()?;
-        let legal = (ONE / ABSURD..=ONE.saturating_mul(ABSURD)).contains(&learned.ratio);
+        let legal = (MIN_RATIO..=MAX_RATIO).contains(&learned.ratio);
         (legal && rest.is_empty()).then_some(learned)
     }
 }
@@ -258,7 +273,8 @@ fn moved(value: u32, by: i64, least: u32, most: u32) -> u32 {
 
 /// In thousandths, as gauges have it.
 fn permille(parts: u32) -> u64 {
-    u64::from(parts).saturating_mul(1_000).saturating_add(u64::from(ONE / 2)) / u64::from(ONE)
+    let rounded = u64::from(parts).saturating_mul(1_000).saturating_add(u64::from(ONE / 2));
+    rounded >> ONE.trailing_zeros()
 }
 
 /// One model's part in one instance.

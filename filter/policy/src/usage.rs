@@ -40,6 +40,10 @@ pub struct Usage {
 }
 
 impl Usage {
+    fn is_whole(&self) -> bool {
+        self.prompt_tokens.is_some() && self.completion_tokens.is_some()
+    }
+
     /// This one's figures, and the other's where this one has none.
     #[must_use]
     pub fn or(self, other: Self) -> Self {
@@ -95,18 +99,22 @@ impl UsageReader {
 
 /// The last usage in the end of an answer.
 fn find(text: &[u8], form: Form) -> Usage {
-    let mut rest = text;
+    let (mut rest, mut found) = (text, Usage::default());
     for _ in 0..MAX_TRIES {
         let Some(at) = last(rest) else { break };
         let after = text.get(at.saturating_add(KEY.len())..).unwrap_or_default();
         if let Some((usage, behind)) = object(after)
             && is_top_level(behind, form)
         {
-            return usage;
+            // The last word counts; what it leaves out, an earlier event may have said.
+            found = found.or(usage);
+            if form == Form::Document || found.is_whole() {
+                break;
+            }
         }
         rest = text.get(..at).unwrap_or_default();
     }
-    Usage::default()
+    found
 }
 
 /// Where the last key `usage` is.

@@ -380,7 +380,10 @@ fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
     };
     let exec = number(times.exec.map(millis));
     let queue = millis(times.queue);
-    let _ = write!(line, ",\"context_len\":{tokens},\"context_exact\":{exact},\"queue_ms\":{queue},\"exec_ms\":{exec}");
+    let _ = write!(
+        line,
+        ",\"context_len\":{tokens},\"context_exact\":{exact},\"queue_ms\":{queue},\"exec_ms\":{exec}"
+    );
     line
 }
 

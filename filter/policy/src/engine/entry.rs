@@ -300,11 +300,7 @@ impl Engine {
 }
 
 /// Reads a body and finds its place. Returns the cost too, in tokens.
-fn job(
-    request: &Request,
-    body: &[u8],
-    calibrations: &Calibrations,
-) -> Result<(Job, u64), Refusal> {
+fn job(request: &Request, body: &[u8], calibrations: &Calibrations) -> Result<(Job, u64), Refusal> {
     let policy = &request.policy;
     let mut counter = WordPiece::default();
     let endpoint = request.endpoint.ok_or_else(lost)?;
@@ -342,8 +338,7 @@ fn job(
         .saturating_mul(facts.prompts.max(1));
     let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
     let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
-    let job =
-        Job { model, class, prompt_tokens, estimate, usage_asked, pool: pool.id, lane, flow };
+    let job = Job { model, class, prompt_tokens, estimate, usage_asked, pool: pool.id, lane, flow };
     Ok((job, prompt_tokens.saturating_add(output)))
 }
 
