@@ -30,12 +30,11 @@
 //! refreshes are learned from. Who can make an engine lie can shift the factors of its model within
 //! their bounds.
 
-use rustc_hash::FxHashMap;
+mod shared;
 
-use crate::config::Policy;
-use crate::port::{Port, StoreError};
-use crate::stats::StatId;
 use crate::tokens::kind::{KINDS, Kind, Mix};
+
+pub use shared::{Calibrations, MAX_PENDING};
 
 /// The factor 1. Factors and ratios are whole numbers of this part.
 pub const ONE: u32 = 1 << 16;
@@ -43,8 +42,6 @@ pub const ONE: u32 = 1 << 16;
 pub const MIN_FACTOR: u32 = ONE / 4;
 /// The largest factor.
 pub const MAX_FACTOR: u32 = ONE * 4;
-/// Answers that one instance keeps between two refreshes.
-pub const MAX_PENDING: usize = 64;
 
 /// Tokens of text below which a prompt teaches nothing.
 const MIN_TEXT: u64 = 16;
@@ -71,7 +68,6 @@ const LEAST: u32 = 5_000;
 const MAGIC: [u8; 4] = *b"slc\x01";
 /// Bytes of the stored value.
 const BYTES: usize = 4 + KINDS * 8 + 8;
-const TRIES: u32 = 100;
 
 /// What was learned about one kind of text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -269,130 +265,6 @@ impl Learned {
 fn moved(value: u32, by: i64, least: u32, most: u32) -> u32 {
     let moved = i64::from(value).saturating_add(by).clamp(least.into(), most.into());
     u32::try_from(moved).unwrap_or(value)
-}
-
-/// In thousandths, as gauges have it.
-fn permille(parts: u32) -> u64 {
-    let rounded = u64::from(parts).saturating_mul(1_000).saturating_add(u64::from(ONE / 2));
-    rounded >> ONE.trailing_zeros()
-}
-
-/// One model's part in one instance.
-#[derive(Debug, Default)]
-struct Calibration {
-    key: String,
-    /// As it was at the last refresh.
-    learned: Learned,
-    /// The version of the stored value that `learned` is; `None`: none was read.
-    version: Option<u32>,
-    /// What came since.
-    pending: Vec<Observation>,
-}
-
-impl Calibration {
-    /// Writes what is pending and reads what others wrote. Whether the value changed.
-    fn refresh(&mut self, port: &mut dyn Port) -> Result<bool, StoreError> {
-        let pending = std::mem::take(&mut self.pending);
-        for _ in 0..TRIES {
-            let stored = port.load(&self.key)?;
-            if pending.is_empty() && self.version == Some(stored.version) {
-                return Ok(false);
-            }
-            let read = Learned::decode(&stored.bytes);
-            let foreign = read.is_none() && !stored.bytes.is_empty();
-            port.count(StatId::SharedStateErrors, foreign.into());
-            let mut learned = read.unwrap_or_default();
-            if pending.is_empty() && !foreign {
-                self.learned = learned;
-                self.version = Some(stored.version);
-                return Ok(true);
-            }
-            for seen in &pending {
-                learned.take(seen);
-            }
-            if port.store(&self.key, &learned.encode(), stored.version)? {
-                self.learned = learned;
-                // The version it has now is not told; the next refresh reads it.
-                self.version = None;
-                return Ok(true);
-            }
-        }
-        Err(StoreError::Contended)
-    }
-}
-
-/// What was learned about every model of the policy, as one instance has it.
-#[derive(Debug, Default)]
-pub struct Calibrations(FxHashMap<String, Calibration>);
-
-impl Calibrations {
-    /// Takes up the models of a policy. What is known of a model is kept while its tokenizer stays.
-    pub fn adopt(&mut self, prefix: &str, policy: &Policy) {
-        let mut known = std::mem::take(&mut self.0);
-        for model in &policy.models {
-            let key = format!("{prefix}tokens/{}/{}", model.name, tokenizer(policy, &model.name));
-            let old = known.remove(&model.name).filter(|old| old.key == key);
-            // Gauges are named by the new policy: they are set anew.
-            let calibration = match old {
-                Some(old) => Calibration { version: None, ..old },
-                None => Calibration { key, ..Calibration::default() },
-            };
-            self.0.insert(model.name.clone(), calibration);
-        }
-    }
-
-    /// Sets and returns the tokens of a prompt for this model.
-    pub fn apply(&self, model: &str, estimate: &mut Estimate) -> u64 {
-        match self.0.get(model) {
-            Some(known) => estimate.apply(&known.learned),
-            None => estimate.apply(&Learned::default()),
-        }
-    }
-
-    /// Takes the engine's count of a prompt of this model.
-    pub fn learn(&mut self, model: &str, estimate: &Estimate, truth: u64) {
-        let Some(known) = self.0.get_mut(model) else { return };
-        if known.pending.len() < MAX_PENDING
-            && let Some(seen) = estimate.observe(truth)
-        {
-            known.pending.push(seen);
-        }
-    }
-
-    /// Shares what was learned, takes up what others have learned, and sets the gauges.
-    pub fn refresh(&mut self, policy: &Policy, port: &mut dyn Port) {
-        for (index, model) in policy.models.iter().enumerate() {
-            let Some(known) = self.0.get_mut(&model.name) else { continue };
-            match known.refresh(port) {
-                Ok(false) => {}
-                Ok(true) => {
-                    if let Some(ratio) = known.learned.ratio() {
-                        port.set(StatId::TokenRatio(index), permille(ratio));
-                    }
-                    for (kind, factor) in known.learned.factors() {
-                        port.set(StatId::TokenFactor(index, kind), permille(factor));
-                    }
-                }
-                Err(_) => port.count(StatId::SharedStateErrors, 1),
-            }
-        }
-    }
-
-    /// Sets the gauges of this model to zero: it is gone, or another tokenizer counts for it.
-    pub fn retire(&self, index: usize, model: &str, port: &mut dyn Port) {
-        let Some(known) = self.0.get(model) else { return };
-        if known.learned.ratio().is_some() {
-            port.set(StatId::TokenRatio(index), 0);
-        }
-        for (kind, _) in known.learned.factors() {
-            port.set(StatId::TokenFactor(index, kind), 0);
-        }
-    }
-}
-
-/// The name of the tokenizer that counts for a model.
-fn tokenizer<'a>(_policy: &'a Policy, _model: &str) -> &'a str {
-    "estimate"
 }
 
 #[cfg(test)]

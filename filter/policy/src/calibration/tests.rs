@@ -3,7 +3,10 @@
 
 use std::rc::Rc;
 
+use super::shared::permille;
 use super::*;
+use crate::config::Policy;
+use crate::stats::StatId;
 use crate::testing::{Host, Rng};
 use crate::tokens::kind::Sampler;
 use crate::tokens::{TokenCounter as _, WordPiece};
@@ -144,10 +147,10 @@ fn short_prompts_prices_and_exact_counts_are_not_learned_from() {
 }
 
 /// Two instances of one gate.
-fn pair(policy: &Policy) -> [Calibrations; 2] {
+fn pair(policy: &Policy, host: &Host) -> [Calibrations; 2] {
     [(); 2].map(|()| {
         let mut calibrations = Calibrations::default();
-        calibrations.adopt("p/", policy);
+        calibrations.adopt("p/", policy, &mut host.clone());
         calibrations
     })
 }
@@ -168,7 +171,7 @@ fn given(calibrations: &Calibrations) -> u64 {
 fn what_one_instance_learns_the_others_know_after_a_refresh() {
     let policy = policy(&["m"]);
     let mut host = Host::default();
-    let [mut one, mut other] = pair(&policy);
+    let [mut one, mut other] = pair(&policy, &host);
     let plain = given(&one);
     teach_one(&mut one, 15);
     teach_one(&mut other, 15);
@@ -189,7 +192,7 @@ fn what_one_instance_learns_the_others_know_after_a_refresh() {
 fn nothing_is_lost_when_two_write_at_once_and_what_is_kept_is_bounded() {
     let policy = policy(&["m"]);
     let mut host = Host::default();
-    let [mut one, other] = pair(&policy);
+    let [mut one, other] = pair(&policy, &host);
     teach_one(&mut one, 1);
     one.refresh(&policy, &mut host);
     teach_one(&mut one, 10);
@@ -227,7 +230,7 @@ fn foreign_bytes_are_counted_and_replaced_and_a_failing_store_does_no_harm() {
     broken.push(legal);
     for bytes in broken {
         let mut host = Host::default();
-        let [mut one, mut other] = pair(&policy);
+        let [mut one, mut other] = pair(&policy, &host);
         teach_one(&mut one, 5);
         one.refresh(&policy, &mut host);
         let key = host.keys().into_iter().next().expect("a value");
@@ -252,17 +255,19 @@ fn foreign_bytes_are_counted_and_replaced_and_a_failing_store_does_no_harm() {
 fn a_push_keeps_what_is_known_and_zeroes_the_gauges_of_models_that_are_gone() {
     let (old, new) = (policy(&["m", "other"]), policy(&["first", "m"]));
     let mut host = Host::default();
-    let [mut one, _] = pair(&old);
+    let [mut one, _] = pair(&old, &host);
     teach_one(&mut one, 30);
     one.refresh(&old, &mut host);
     let known = given(&one);
-    one.adopt("p/", &new);
+    one.adopt("p/", &new, &mut host);
     assert_eq!(given(&one), known);
     one.refresh(&new, &mut host);
     assert_eq!(given(&one), known);
     // The gauge has its new place.
     assert!(host.gauge(StatId::TokenRatio(1)).is_some());
-    one.retire(1, "m", &mut host);
+    one.retire(&new, &new, &mut host);
+    assert!(host.gauge(StatId::TokenRatio(1)) > Some(0));
+    one.retire(&new, &policy(&["first"]), &mut host);
     assert_eq!(host.gauge(StatId::TokenRatio(1)), Some(0));
     assert_eq!(host.gauge(StatId::TokenFactor(1, Kind::Words)), Some(0));
 }

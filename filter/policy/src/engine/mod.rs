@@ -145,7 +145,7 @@ impl Engine {
                 port.count(StatId::SharedStateErrors, 1);
             }
         }
-        self.calibrations.adopt(&self.prefix, &policy);
+        self.calibrations.adopt(&self.prefix, &policy, port);
         self.policy = policy;
         self.forget_pools();
         self.flag_missing = false;

@@ -157,10 +157,10 @@ impl Engine {
     /// Envoy never forgets a stat. To be called while the host still names stats after the policy
     /// that serves, so before [`Engine::adopt`].
     pub fn retire(&self, next: &Policy, port: &mut dyn Port) {
+        self.calibrations.retire(&self.policy, next, port);
         for (index, model) in self.policy.models.iter().enumerate() {
             let stays = next.models.iter().any(|other| other.name == model.name);
             if !stays {
-                self.calibrations.retire(index, &model.name, port);
                 port.set(StatId::InFlight(index), 0);
                 port.set(StatId::InFlightLimit(index), 0);
             }
