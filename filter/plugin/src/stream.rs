@@ -2,8 +2,9 @@
 
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
-use slogate_policy::engine::{Begin, Ending, Head, Verdict};
+use slogate_policy::engine::{Begin, Ending, Head, Verdict, Watch};
 use slogate_policy::ids::StreamId;
+use slogate_policy::usage::TAIL;
 
 use crate::apply;
 use crate::gate::{self, Bodiless, Gate, SharedGate};
@@ -17,8 +18,8 @@ pub(crate) struct Stream {
     id: u32,
     gate: Option<SharedGate>,
     hold: Hold,
-    /// The engine wants to see the next data of the answer.
-    watch: bool,
+    /// What the engine wants to see of the answer's data.
+    watch: Watch,
     /// The answer was sent to its end.
     complete: bool,
 }
@@ -36,7 +37,7 @@ enum Hold {
 
 impl Stream {
     pub(crate) fn new(id: u32, gate: Option<SharedGate>) -> Self {
-        Self { id, gate, hold: Hold::Nothing, watch: false, complete: false }
+        Self { id, gate, hold: Hold::Nothing, watch: Watch::Nothing, complete: false }
     }
 
     fn stream(&self) -> StreamId {
@@ -186,13 +187,24 @@ impl HttpContext for Stream {
     }
 
     fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
-        if self.watch && size > 0 {
-            let chunk = host::buffer(Buffer::ResponseBody, size.min(WATCHED)).unwrap_or_default();
-            let stream = self.stream();
-            self.watch = self.ask(|gate| {
-                let now = gate.now();
-                gate.engine.data(stream, &chunk, now)
-            }) == Some(true);
+        match self.watch {
+            Watch::Beginning if size > 0 => {
+                let most = size.min(WATCHED);
+                let chunk = host::buffer(Buffer::ResponseBody, most).unwrap_or_default();
+                let stream = self.stream();
+                let next = self.ask(|gate| {
+                    let now = gate.now();
+                    gate.engine.data(stream, &chunk, now)
+                });
+                self.watch = next.unwrap_or_default();
+            }
+            Watch::Tails if size > 0 => {
+                let from = size.saturating_sub(TAIL);
+                let tail = host::buffer_from(Buffer::ResponseBody, from, TAIL).unwrap_or_default();
+                let stream = self.stream();
+                self.ask(|gate| gate.engine.tail(stream, &tail));
+            }
+            _ => {}
         }
         self.complete |= end_of_stream;
         Action::Continue

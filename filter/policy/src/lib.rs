@@ -4,6 +4,7 @@
 //! a port trait, and what is to be done goes out as a value.
 #![forbid(unsafe_code)]
 
+pub mod calibration;
 pub mod config;
 pub mod engine;
 pub mod ids;
@@ -21,3 +22,4 @@ pub mod stats;
 mod testing;
 pub mod timing;
 pub mod tokens;
+pub mod usage;

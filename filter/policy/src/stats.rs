@@ -7,6 +7,7 @@
 
 use crate::config::Policy;
 use crate::outcome::Outcome;
+use crate::tokens::kind::Kind;
 
 /// What a stat is to Envoy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +79,10 @@ pub enum StatId {
     PromptTokens(ModelIndex),
     /// Requests refused because of a key's quota.
     QuotaRefusals(usize, QuotaLimit),
+    /// The engine's count of prompt tokens over the one given out, steadied, in thousandths.
+    TokenRatio(ModelIndex),
+    /// What the estimate is multiplied by for a kind of text, in thousandths.
+    TokenFactor(ModelIndex, Kind),
     /// 1: which version serves.
     BuildInfo,
     /// The first 48 bits of the SHA-256 of the policy that serves.
@@ -129,6 +134,8 @@ specs! {
     Self::SloTotal(..) => "slogate_slo_total" Counter ["tier", "objective"];
     Self::PromptTokens(..) => "slogate_prompt_tokens" Histogram ["model"];
     Self::QuotaRefusals(..) => "slogate_quota_refusals" Counter ["key", "limit"];
+    Self::TokenRatio(..) => "slogate_token_ratio_permille" Gauge ["model"];
+    Self::TokenFactor(..) => "slogate_token_factor_permille" Gauge ["model", "kind"];
     Self::BuildInfo => "slogate_build_info" Gauge ["version", "git"];
     Self::PolicyDigest => "slogate_policy_digest" Gauge [];
     Self::FlagMissing => "slogate_flag_missing" Gauge [];
@@ -179,7 +186,11 @@ impl StatId {
                 vec![model(m), class(c), phase]
             }
             Self::QueueDepth(m, t) | Self::QueueCapacity(m, t) => vec![model(m), tier(t)],
-            Self::InFlight(m) | Self::InFlightLimit(m) | Self::PromptTokens(m) => vec![model(m)],
+            Self::InFlight(m)
+            | Self::InFlightLimit(m)
+            | Self::PromptTokens(m)
+            | Self::TokenRatio(m) => vec![model(m)],
+            Self::TokenFactor(m, kind) => vec![model(m), kind.label()],
             Self::SloGood(t, of) | Self::SloTotal(t, of) => vec![tier(t), objective(of)],
             Self::QuotaRefusals(k, limit) => {
                 let limit = match limit {

@@ -233,8 +233,13 @@ pub(crate) fn remove_header(map: HeaderMap, name: &[u8]) -> Result<(), Status> {
 
 /// The first `max` bytes of a buffer.
 pub(crate) fn buffer(buffer: Buffer, max: usize) -> Result<Vec<u8>, Status> {
+    buffer_from(buffer, 0, max)
+}
+
+/// At most `max` bytes of a buffer, from this place on.
+pub(crate) fn buffer_from(buffer: Buffer, from: usize, max: usize) -> Result<Vec<u8>, Status> {
     // SAFETY: see `taken`.
-    taken(|data, size| unsafe { sys::proxy_get_buffer_bytes(buffer as u32, 0, max, data, size) })
+    taken(|data, size| unsafe { sys::proxy_get_buffer_bytes(buffer as u32, from, max, data, size) })
 }
 
 pub(crate) fn continue_request() -> Result<(), Status> {

@@ -7,7 +7,7 @@ mod ffi;
 mod port;
 
 pub(crate) use ffi::{
-    Buffer, HeaderMap, add_header, buffer, continue_request, dequeue, header, headers,
+    Buffer, HeaderMap, add_header, buffer, buffer_from, continue_request, dequeue, header, headers,
     monotonic_nanos, property, remove_header, replace_header, send_local_response,
     set_effective_context, set_property, set_tick_period, wall_nanos,
 };

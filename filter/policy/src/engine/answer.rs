@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::key_quota::Bill;
-use super::request_state::{Answer, Labels, Phase, Request};
+use super::request_state::{Answer, Job, Labels, Phase, Request};
 use super::{Action, Engine};
 use crate::ids::{Nanos, StreamId};
 use crate::outcome::Outcome;
@@ -19,8 +19,20 @@ use crate::timing::{Moment, millis, nanos, rfc3339, whole_millis};
 pub struct Stamp {
     /// Headers to add.
     pub headers: Vec<(&'static str, String)>,
-    /// The next data must be given to [`Engine::data`].
-    pub watch: bool,
+    /// What the engine is to be shown of the answer's data.
+    pub watch: Watch,
+}
+
+/// What the engine is to be shown of an answer's data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Watch {
+    /// Nothing more.
+    #[default]
+    Nothing,
+    /// The next piece from its beginning, by [`Engine::data`].
+    Beginning,
+    /// The end of each piece, [`TAIL`](crate::usage::TAIL) bytes at most, by [`Engine::tail`].
+    Tails,
 }
 
 /// How a stream ended, as the host saw it.
@@ -48,15 +60,20 @@ impl Engine {
             Phase::Running { since, answer } => {
                 answer.status = Some(status);
                 answer.event_stream = event_stream;
-                if event_stream {
-                    answer.watch = FirstEvent::default();
-                } else if status < 400 {
+                let watch = match (status, event_stream) {
+                    (400.., _) => Watch::Nothing,
+                    (_, true) => Watch::Beginning,
+                    (_, false) => Watch::Tails,
+                };
+                match watch {
+                    Watch::Nothing => {}
+                    Watch::Beginning => answer.watch = FirstEvent::default(),
                     // The head of such an answer comes with the whole of it.
-                    answer.first_token = Some(now.mono);
+                    Watch::Tails => answer.first_token = Some(now.mono),
                 }
                 let since = *since;
                 let headers = stamp(request, since, event_stream, now.mono);
-                Some(Stamp { headers, watch: event_stream })
+                Some(Stamp { headers, watch })
             }
             // A timer of Envoy's own, or another filter, answered a request the gate still held.
             Phase::Reading | Phase::Waiting { .. } => {
@@ -80,19 +97,47 @@ impl Engine {
         }
     }
 
-    /// Takes data of an answer until its first token has come. True: show the next data too.
-    pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> bool {
-        let Some(request) = self.requests.get_mut(&stream) else { return false };
-        let Phase::Running { answer, .. } = &mut request.phase else { return false };
+    /// Takes data of an event stream until its first token has come. Returns what to show next.
+    pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> Watch {
+        let Some(request) = self.requests.get_mut(&stream) else { return Watch::Nothing };
+        let Phase::Running { answer, .. } = &mut request.phase else { return Watch::Nothing };
         // An engine's error has a body, but no token.
         if answer.status.is_some_and(|status| status >= 400) {
-            return false;
+            return Watch::Nothing;
         }
         let begun = answer.watch.feed(chunk);
         if begun && answer.first_token.is_none() {
             answer.first_token = Some(now.mono);
         }
-        !begun
+        match (begun, &request.job) {
+            (false, _) => Watch::Beginning,
+            (true, Some(Job { usage_asked: true, .. })) => {
+                answer.usage.look_at_first(chunk);
+                answer.usage.feed(chunk);
+                Watch::Tails
+            }
+            (true, _) => Watch::Nothing,
+        }
+    }
+
+    /// Takes the end of a piece of an answer, for its usage.
+    pub fn tail(&mut self, stream: StreamId, piece: &[u8]) {
+        if let Some(request) = self.requests.get_mut(&stream)
+            && let Phase::Running { answer, .. } = &mut request.phase
+        {
+            answer.usage.feed(piece);
+        }
+    }
+
+    /// Holds the engine's count of a prompt against the one that was given out.
+    fn learn(&mut self, request: &Request) {
+        let (Some(job), Phase::Running { answer, .. }) = (&request.job, &request.phase) else {
+            return;
+        };
+        let model = request.policy.models.get(job.model);
+        if let (Some(model), Some(truth)) = (model, answer.told().prompt_tokens) {
+            self.calibrations.learn(&model.name, &job.estimate, truth);
+        }
     }
 
     /// Ends a request, by any road: what it held is free again, its one outcome is counted.
@@ -130,6 +175,7 @@ impl Engine {
             }
             Phase::Over { outcome, .. } => *outcome,
         };
+        self.learn(&request);
         let bill = bill(&request, outcome);
         self.bill(&mut request, bill, now.mono, port);
         let labels = self.labels(&request, request.job.as_ref());
@@ -147,7 +193,7 @@ fn stamp(
     now: Nanos,
 ) -> Vec<(&'static str, String)> {
     let queue = millis(since.saturating_sub(request.arrived().mono));
-    let mut headers = Vec::with_capacity(8);
+    let mut headers = Vec::with_capacity(9);
     if event_stream {
         headers.push(("server-timing", format!("queue;dur={queue}")));
     } else {
@@ -169,6 +215,11 @@ fn stamp(
             headers.push(("x-slogate-model", model.name.clone()));
         }
         headers.push(("x-slogate-prompt-tokens", job.prompt_tokens.to_string()));
+        if !job.estimate.exact {
+            // Each header costs a call into the host: the exact count, which is to cost nothing, is
+            // the one that goes without.
+            headers.push(("x-slogate-prompt-tokens-estimated", "true".to_owned()));
+        }
     }
     headers
 }
@@ -180,10 +231,12 @@ fn bill(request: &Request, outcome: Outcome) -> Bill {
         return Bill::Nothing;
     };
     let delivered = answer.delivered;
-    match (answer.usage, outcome) {
-        (Some(total), _) => Bill::Tokens(total),
+    let usage = answer.told();
+    let prompt = usage.prompt_tokens.unwrap_or(job.prompt_tokens);
+    match (usage.completion_tokens, outcome) {
+        (Some(output), _) => Bill::Tokens(prompt.saturating_add(output)),
         (None, Outcome::ClientError | Outcome::EngineError) if delivered == 0 => Bill::Tokens(0),
-        (None, _) => Bill::Tokens(job.prompt_tokens.saturating_add(delivered)),
+        (None, _) => Bill::Tokens(prompt.saturating_add(delivered)),
     }
 }
 
@@ -285,7 +338,7 @@ fn count_slo(
 }
 
 /// The fields that a request leaves for the access log.
-pub const LOG_FIELDS: [&str; 13] = [
+pub const LOG_FIELDS: [&str; 14] = [
     "request_id",
     "queue_start",
     "exec_start",
@@ -297,6 +350,7 @@ pub const LOG_FIELDS: [&str; 13] = [
     "key",
     "outcome",
     "context_len",
+    "context_exact",
     "queue_ms",
     "exec_ms",
 ];
@@ -337,9 +391,17 @@ fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
     }
     let number = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
     let tokens = number(job.map(|job| job.prompt_tokens.to_string()));
+    let exact = match job.map(|job| job.estimate.exact) {
+        None => "null",
+        Some(true) => "true",
+        Some(false) => "false",
+    };
     let exec = number(times.exec.map(millis));
     let queue = millis(times.queue);
-    let _ = write!(line, ",\"context_len\":{tokens},\"queue_ms\":{queue},\"exec_ms\":{exec}");
+    let _ = write!(
+        line,
+        ",\"context_len\":{tokens},\"context_exact\":{exact},\"queue_ms\":{queue},\"exec_ms\":{exec}"
+    );
     line
 }
 

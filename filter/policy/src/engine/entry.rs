@@ -5,6 +5,7 @@ use std::rc::Rc;
 use super::key_quota::Bill;
 use super::request_state::{Answer, Job, Labels, Phase, Request};
 use super::{Action, Begin, Engine, Head, Verdict};
+use crate::calibration::Estimate;
 use crate::config::{OtherPaths, Policy, Tokenizer};
 use crate::ids::{MILLI, Nanos, SlotId, StreamId};
 use crate::outcome::Outcome;
@@ -16,7 +17,8 @@ use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch, Read};
 use crate::stats::{StatId, UNKNOWN};
 use crate::timing::{Moment, millis, nanos, whole_millis};
-use crate::tokens::{Count, ExactCounter, WordPiece};
+use crate::tokens::kind::{Mix, Sampler};
+use crate::tokens::{ExactCounter, WordPiece};
 use crate::{keys, members};
 
 impl Engine {
@@ -247,7 +249,11 @@ impl Engine {
             let refusal = Refusal::new(Outcome::ModelForbidden, 403, "model_forbidden", message);
             return Err(refusal.param(Some("model")));
         }
-        let prompt_tokens = self.count(policy, model, &read).tokens();
+        let estimate = self.count(policy, model, &read);
+        let prompt_tokens = estimate.given;
+        // These two endpoints report it without being asked.
+        let usage_asked =
+            facts.include_usage || matches!(endpoint, Endpoint::Responses | Endpoint::Messages);
         let class = policy.class_of(prompt_tokens);
         let (pool, lane) = policy.place(model, class, request.tier).ok_or_else(lost)?;
         let expected = u64::from(policy.expected_output_tokens)
@@ -255,25 +261,37 @@ impl Engine {
             .saturating_mul(facts.prompts.max(1));
         let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
         let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
-        let job = Job { model, class, prompt_tokens, pool: pool.id, lane, flow };
+        let pool = pool.id;
+        let job = Job { model, class, prompt_tokens, estimate, usage_asked, pool, lane, flow };
         Ok((job, prompt_tokens.saturating_add(output)))
     }
 
     /// Counts a prompt with the model's own tokenizer, or estimates it.
-    fn count(&mut self, policy: &Policy, model: usize, read: &Read<'_>) -> Count {
-        let Some(model) = policy.models.get(model) else { return Count::default() };
+    fn count(&mut self, policy: &Policy, model: usize, read: &Read<'_>) -> Estimate {
+        let Some(model) = policy.models.get(model) else { return Estimate::default() };
         let vocabulary = match &model.tokenizer {
             Tokenizer::Vocabulary(name) => self.vocabularies.get(name),
             Tokenizer::Estimate => None,
         };
-        match vocabulary {
-            Some(vocabulary) => {
-                let limit = policy.count_limit;
-                let mut counter = ExactCounter::new(&vocabulary, &mut self.memo, limit);
-                model.template.count(read, &mut counter)
-            }
-            None => model.template.count(read, &mut WordPiece::default()),
-        }
+        let (count, mix) = if let Some(vocabulary) = vocabulary {
+            let limit = policy.count_limit;
+            let mut counter = ExactCounter::new(&vocabulary, &mut self.memo, limit);
+            (model.template.count(read, &mut counter), Mix::default())
+        } else {
+            let mut counter = WordPiece::default();
+            let mut sampler = Sampler::new(&mut counter);
+            (model.template.count(read, &mut sampler), sampler.mix())
+        };
+        let mut estimate = Estimate {
+            mix,
+            text: count.text,
+            fixed: count.fixed,
+            exact: count.exact,
+            priced: read.facts.images > 0 || read.facts.audio > 0,
+            given: 0,
+        };
+        self.calibrations.apply(&model.name, &mut estimate);
+        estimate
     }
 
     /// A request's labels under the policy that serves now. Stats are named by that one, and a

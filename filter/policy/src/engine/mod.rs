@@ -17,6 +17,7 @@ use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
+use crate::calibration::Calibrations;
 use crate::config::{Policy, Tokenizer};
 use crate::ids::{Nanos, PoolId, SlotId, StreamId};
 use crate::members;
@@ -27,7 +28,7 @@ use crate::refusal::Refusal;
 use crate::stats::StatId;
 use crate::tokens::{Memo, Vocabularies};
 
-pub use answer::{Ending, LOG_FIELDS, Stamp};
+pub use answer::{Ending, LOG_FIELDS, Stamp, Watch};
 use request_state::Request;
 
 /// The parts of a request's head that matter.
@@ -104,6 +105,7 @@ pub struct Engine {
     quotas: Quotas,
     requests: FxHashMap<StreamId, Request>,
     deadlines: BTreeSet<(Nanos, StreamId)>,
+    calibrations: Calibrations,
     slot: Option<SlotId>,
     beat: Nanos,
     refreshed: Nanos,
@@ -130,6 +132,7 @@ impl Engine {
             quotas: Quotas::new(prefix),
             requests: FxHashMap::default(),
             deadlines: BTreeSet::new(),
+            calibrations: Calibrations::default(),
             slot: None,
             beat: 0,
             refreshed: 0,
@@ -162,6 +165,7 @@ impl Engine {
                 self.vocabularies.prepare(name);
             }
         }
+        self.calibrations.adopt(&self.prefix, &policy, port);
         self.policy = policy;
         self.create_quotas(port);
         self.forget_pools();

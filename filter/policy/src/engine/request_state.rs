@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 
+use crate::calibration::Estimate;
 use crate::config::Policy;
 use crate::ids::{FlowId, Lane, Nanos, PoolId};
 use crate::keys::Caller;
@@ -10,6 +11,7 @@ use crate::quota::{Reservation, Standing};
 use crate::request::Endpoint;
 use crate::sse::FirstEvent;
 use crate::timing::Moment;
+use crate::usage::{Form, Usage, UsageReader};
 
 /// A request the gate has taken up.
 #[derive(Debug)]
@@ -48,6 +50,10 @@ pub(super) struct Job {
     pub(super) model: usize,
     pub(super) class: usize,
     pub(super) prompt_tokens: u64,
+    /// What the engine's own count is held against.
+    pub(super) estimate: Estimate,
+    /// Its answer will say what it cost, even as a stream.
+    pub(super) usage_asked: bool,
     pub(super) pool: PoolId,
     pub(super) lane: Lane,
     pub(super) flow: FlowId,
@@ -84,10 +90,17 @@ pub(super) struct Answer {
     pub(super) first_token: Option<Nanos>,
     /// Whether it is an event stream.
     pub(super) event_stream: bool,
-    /// Tokens of prompt and output together, where the engine told.
-    pub(super) usage: Option<u64>,
     /// Output tokens that were delivered, as far as seen: a stream's events.
     pub(super) delivered: u64,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
+    /// Where its usage is read.
+    pub(super) usage: UsageReader,
+}
+
+impl Answer {
+    /// What it says it cost.
+    pub(super) fn told(&self) -> Usage {
+        self.usage.usage(if self.event_stream { Form::Events } else { Form::Document })
+    }
 }

@@ -3,6 +3,7 @@
 
 mod chaos;
 mod key_quota;
+mod usage;
 
 use serde_json::Value;
 
@@ -145,7 +146,7 @@ impl Gate {
         self.engine.respond(stream, status, event_stream, now).expect("known")
     }
 
-    fn data(&mut self, stream: StreamId, chunk: &[u8]) -> bool {
+    fn data(&mut self, stream: StreamId, chunk: &[u8]) -> Watch {
         let now = self.moment();
         self.engine.data(stream, chunk, now)
     }
@@ -501,11 +502,11 @@ fn times_add_up_in_headers_log_and_stats() {
         (Some("realtime"), Some("short"))
     );
     assert_eq!(header("x-slogate-model"), Some("big"));
-    assert!(stamp.watch && header("x-slogate-prompt-tokens").is_some());
+    assert!(stamp.watch == Watch::Beginning && header("x-slogate-prompt-tokens").is_some());
     gate.pass(10 * MILLI);
-    assert!(gate.data(stream, b": waiting\n\n"), "a comment is no token");
+    assert_eq!(gate.data(stream, b": waiting\n\n"), Watch::Beginning, "a comment is no token");
     gate.pass(40 * MILLI);
-    assert!(!gate.data(stream, b"data: {}\n\n"));
+    assert_eq!(gate.data(stream, b"data: {}\n\n"), Watch::Nothing);
     gate.pass(100 * MILLI);
     let line = gate.end(stream, Ending::Complete);
     let of = |name: &str| line[name].as_str().expect("text").to_owned();

@@ -141,6 +141,7 @@ impl Engine {
                 }
             }
         }
+        self.calibrations.refresh(&self.policy, port);
         self.gauges(port);
         self.forget_pools();
         self.admit(promoted, now)
@@ -158,6 +159,7 @@ impl Engine {
     /// Envoy never forgets a stat. To be called while the host still names stats after the policy
     /// that serves, so before [`Engine::adopt`].
     pub fn retire(&self, next: &Policy, port: &mut dyn Port) {
+        self.calibrations.retire(&self.policy, next, port);
         for (index, model) in self.policy.models.iter().enumerate() {
             let stays = next.models.iter().any(|other| other.name == model.name);
             if !stays {

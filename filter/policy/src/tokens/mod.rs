@@ -4,6 +4,7 @@
 //! estimate for every other model can stand behind the same call.
 
 pub mod exact;
+pub mod kind;
 pub mod template;
 mod vocabularies;
 mod word_piece;
