@@ -49,6 +49,71 @@ impl Class {
     }
 }
 
+/// Bytes of which the classes are found at once.
+pub(super) type Block = [u8; 64];
+
+/// The classes of a block: in each mask a bit for each byte, the first byte lowest.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Masks {
+    pub(super) letters: u64,
+    pub(super) capitals: u64,
+    pub(super) digits: u64,
+    pub(super) marks: u64,
+    pub(super) blanks: u64,
+    /// Line feeds alone.
+    pub(super) breaks: u64,
+}
+
+impl Masks {
+    #[cfg(not(target_feature = "simd128"))]
+    pub(super) fn of(block: &Block) -> Self {
+        let mut masks = Self::default();
+        for &byte in block.iter().rev() {
+            let class = Class::of(byte);
+            let push = |mask: &mut u64, is: bool| *mask = *mask << 1 | u64::from(is);
+            push(&mut masks.letters, class == Class::Letter);
+            push(&mut masks.capitals, byte.is_ascii_uppercase());
+            push(&mut masks.digits, class == Class::Digit);
+            push(&mut masks.marks, class == Class::Mark);
+            push(&mut masks.blanks, byte == b' ');
+            push(&mut masks.breaks, byte == b'\n');
+        }
+        masks
+    }
+
+    #[cfg(target_feature = "simd128")]
+    #[inline]
+    pub(super) fn of(block: &Block) -> Self {
+        use core::arch::wasm32::{
+            i8x16_bitmask, i8x16_shl, u8x16_eq, u8x16_lt, u8x16_splat, u8x16_sub, u64x2, v128_or,
+        };
+
+        let (mut letters, mut small, mut digits, mut visible, mut blanks, mut breaks) =
+            (0, 0, 0, 0, 0, 0);
+        let (quarters, _) = block.as_chunks::<16>();
+        for quarter in quarters.iter().rev() {
+            let (words, _) = quarter.as_chunks::<8>();
+            let [low, high] = words else { continue };
+            let bytes = u64x2(u64::from_le_bytes(*low), u64::from_le_bytes(*high));
+            let within = |bytes, first, count| {
+                u8x16_lt(u8x16_sub(bytes, u8x16_splat(first)), u8x16_splat(count))
+            };
+            let push = |mask: &mut u64, lanes| {
+                *mask = *mask << 16 | u64::from(i8x16_bitmask(lanes));
+            };
+            push(&mut letters, within(v128_or(bytes, u8x16_splat(LOWER_CASE)), b'a', 26));
+            // The bit of small letters, moved to where masks are taken from.
+            push(&mut small, i8x16_shl(bytes, 2));
+            push(&mut digits, within(bytes, b'0', 10));
+            push(&mut visible, within(bytes, b'!', 94));
+            push(&mut blanks, u8x16_eq(bytes, u8x16_splat(b' ')));
+            push(&mut breaks, u8x16_eq(bytes, u8x16_splat(b'\n')));
+        }
+        let (capitals, marks) = (letters & !small, visible & !letters & !digits);
+        Self { letters, capitals, digits, marks, blanks, breaks }
+    }
+}
+
 /// Length of the run of one class that `bytes` starts with.
 #[inline]
 pub(super) fn run(bytes: &[u8], class: Class) -> usize {
@@ -195,6 +260,26 @@ mod tests {
             let common = ('\u{4E00}'..='\u{9FFF}').contains(&c);
             let found = common_hanzi(text.as_bytes());
             assert_eq!(found, common.then(|| (u32::from(c), &[][..])), "{c}");
+        }
+    }
+
+    #[test]
+    fn masks_of_a_block_are_the_classes_of_its_bytes() {
+        for first in 0..=u8::MAX {
+            let mut block: Block = [b'.'; 64];
+            for (at, byte) in block.iter_mut().enumerate() {
+                *byte = first.wrapping_add(u8::try_from(at * 37 % 256).unwrap());
+            }
+            let masks = Masks::of(&block);
+            for (at, &byte) in block.iter().enumerate() {
+                let bit = |mask: u64| mask >> at & 1 == 1;
+                assert_eq!(bit(masks.letters), byte.is_ascii_alphabetic(), "{byte}");
+                assert_eq!(bit(masks.capitals), byte.is_ascii_uppercase(), "{byte}");
+                assert_eq!(bit(masks.digits), byte.is_ascii_digit(), "{byte}");
+                assert_eq!(bit(masks.marks), byte.is_ascii_punctuation(), "{byte}");
+                assert_eq!(bit(masks.blanks), byte == b' ', "{byte}");
+                assert_eq!(bit(masks.breaks), byte == b'\n', "{byte}");
+            }
         }
     }
 

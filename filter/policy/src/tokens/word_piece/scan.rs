@@ -9,6 +9,7 @@
 //! capitals or accents, single blanks, single marks. Amounts are bounded by the length of the text,
 //! so that sums of them wrap in no memory there is.
 
+mod prose;
 mod wide;
 
 use super::bytes::{Class, LOWER_CASE, plain_word, run, run_of, wide};
@@ -22,11 +23,21 @@ pub(super) trait Tally {
     fn add(&mut self, feature: Feature, amount: u32);
 }
 
+/// Whether blocks of prose are tried: only where classes of many bytes are found at once.
+const BLOCKS: bool = cfg!(target_feature = "simd128");
+
 /// Reports the features of one text to the tally and gives it back.
 #[inline]
 pub(super) fn scan<T: Tally>(text: &str, tally: T) -> T {
+    scan_by::<T, BLOCKS>(text, tally)
+}
+
+/// The same, with blocks or without.
+#[inline]
+pub(super) fn scan_by<T: Tally, const BLOCKS: bool>(text: &str, tally: T) -> T {
     let mut scan = Scan {
         rest: text.as_bytes(),
+        try_prose_at: usize::MAX,
         lead: Lead::Bare,
         accents: 0,
         russian: LANGUAGE_REACH,
@@ -34,7 +45,11 @@ pub(super) fn scan<T: Tally>(text: &str, tally: T) -> T {
         tally,
     };
     // The rare ways take the state and give it back, so that the common ones have it in registers.
-    while let Some(&first) = scan.rest.first() {
+    loop {
+        if BLOCKS {
+            scan.prose();
+        }
+        let Some(&first) = scan.rest.first() else { break };
         match Class::of(first) {
             Class::Letter => {
                 if !scan.plain_words() {
@@ -68,6 +83,8 @@ const LANGUAGE_REACH: u32 = 24;
 struct Scan<'t, T> {
     /// What is left of the text, from a character on.
     rest: &'t [u8],
+    /// Blocks of prose are tried again when no more than this is left.
+    try_prose_at: usize,
     lead: Lead,
     /// Words left for which the last accented letter counts.
     accents: u32,

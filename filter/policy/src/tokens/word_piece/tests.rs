@@ -199,10 +199,47 @@ fn features_explain_the_estimate() {
     assert_eq!((units + UNIT / 2) / UNIT, estimate(CODE));
 }
 
+/// Scans with blocks of prose and without and compares everything that is found.
+fn assert_blocks_find_the_same(text: &str) {
+    let empty = || Found(vec![0; Feature::ALL.len()]);
+    let Found(with) = scan::scan_by::<_, true>(text, empty());
+    let Found(without) = scan::scan_by::<_, false>(text, empty());
+    for ((feature, with), without) in Feature::ALL.iter().zip(with).zip(without) {
+        assert_eq!(with, without, "{feature:?} in {text:?}");
+    }
+}
+
+#[test]
+fn blocks_of_prose_find_what_single_steps_find() {
+    for text in [ENGLISH, CHINESE, CODE, JSON, NUMBERS] {
+        for (at, _) in text.char_indices() {
+            assert_blocks_find_the_same(text.split_at(at).1);
+        }
+    }
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
-    use super::estimate;
+    use super::{assert_blocks_find_the_same, estimate};
     use proptest::prelude::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+        #[test]
+        fn blocks_of_prose_find_what_single_steps_find_in_any_text(
+            text in "([a-z]{1,9}[ ,.'\n-]{1,2}|[A-Z][a-z]{0,14}|[ (][0-9]{1,4}|[A-Za-z0-9 .,;\n]|\\PC|[\t\r\n]| ){0,80}"
+        ) {
+            assert_blocks_find_the_same(&text);
+        }
+
+        #[test]
+        fn blocks_of_prose_find_what_single_steps_find_in_prose(
+            text in "(([A-Za-z]?[a-z]{0,11}|[0-9]{1,3})([ ]|[,.:] |['/.]|[.]?\n{1,2} ?| [(\"])){0,90}"
+        ) {
+            assert_blocks_find_the_same(&text);
+        }
+    }
 
     proptest! {
         #[test]
