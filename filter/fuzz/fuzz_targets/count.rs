@@ -1,0 +1,58 @@
+//! The exact counter against the reference tokenizer, on texts made of the input.
+//!
+//! The first byte chooses how: the bytes as they are (what is no UTF-8 replaced), or a grammar that
+//! builds the text from pieces in which the vocabulary's rules meet: digits, marks before letters,
+//! white space of every kind, hanzi, marks that combine, added tokens whole and cut.
+//!
+//! `SLOGATE_VOCABULARY` names the vocabulary file, `SLOGATE_TOKENIZER` the `tokenizer.json` it was
+//! made from.
+#![no_main]
+
+use std::sync::OnceLock;
+
+use libfuzzer_sys::fuzz_target;
+use slogate_policy::tokens::{ExactCounter, Memo, TokenCounter as _, Vocabulary};
+use tokenizers::Tokenizer;
+
+const PIECES: [&str; 64] = [
+    " ", "  ", "\t", "\n", "\r\n", "\u{a0}", "\u{3000}", "\u{2028}", "\u{200b}", "\u{200d}", "\u{feff}",
+    "\0", "\u{1f}", "\u{7f}", "\u{85}", "0", "12", "345", "6789", "٣", "½", "Ⅷ", "a", "the", "Hello",
+    "ing", "don't", "HTTP", "é", "e\u{301}", "ß", "ǅ", "ا", "ש", "ক", "ไ", "가", "の", "カ", "ー", "一",
+    "龥", "\u{9fa6}", "中文", "的", "𠀀", "，", "。", "「", ".", ",", "'", "\"", "-", "...", "(", "_", "$", "€",
+    "😀", "👩‍👩‍👧", "🇩🇪", "<｜User｜>", "<｜end▁of▁sentence｜>",
+];
+
+fuzz_target!(|data: &[u8]| {
+    let Some((choice, rest)) = data.split_first() else { return };
+    let text = if choice % 2 == 0 {
+        String::from_utf8_lossy(rest).into_owned()
+    } else {
+        rest.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect()
+    };
+    static ORACLE: OnceLock<Tokenizer> = OnceLock::new();
+    let oracle = ORACLE.get_or_init(|| {
+        Tokenizer::from_file(path("SLOGATE_TOKENIZER")).expect("a tokenizer.json")
+    });
+    static VOCABULARY: OnceLock<Vocabulary> = OnceLock::new();
+    let vocabulary = VOCABULARY.get_or_init(|| {
+        let bytes = std::fs::read(path("SLOGATE_VOCABULARY")).expect("a file");
+        Vocabulary::from_bytes(&bytes).expect("a vocabulary")
+    });
+    let truth = oracle.encode(text.as_str(), false).expect("any text has tokens").len() as u64;
+    let mut memo = Memo::default();
+    let mut counter = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
+    counter.text(&text);
+    // A piece over the cut is merged in parts: it says so, and is a token or two off.
+    if counter.is_exact() {
+        assert_eq!(counter.tokens(), truth, "{text:?}");
+    }
+    // The memo must not change a count.
+    let first = counter.tokens();
+    let mut again = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
+    again.text(&text);
+    assert_eq!(again.tokens(), first, "{text:?}");
+});
+
+fn path(name: &str) -> String {
+    std::env::var(name).unwrap_or_else(|_| panic!("{name} is set"))
+}
