@@ -97,7 +97,8 @@ impl Engine {
         }
     }
 
-    /// Takes data of an event stream until its first token has come. Returns what to show next.
+    /// Takes data of an event stream: until its first token has come, and to the end where it is paid
+    /// for by what was delivered. Returns what to show next.
     pub fn data(&mut self, stream: StreamId, chunk: &[u8], now: Moment) -> Watch {
         let Some(request) = self.requests.get_mut(&stream) else { return Watch::Nothing };
         let Phase::Running { answer, .. } = &mut request.phase else { return Watch::Nothing };
@@ -105,12 +106,28 @@ impl Engine {
         if answer.status.is_some_and(|status| status >= 400) {
             return Watch::Nothing;
         }
+        let before = answer.first_token.is_some();
         let begun = answer.watch.feed(chunk);
         if begun && answer.first_token.is_none() {
             answer.first_token = Some(now.mono);
         }
+        // Whoever pays for tokens pays for what was delivered, if nothing better is known.
+        let limits = request.reservation.as_ref().map(|reservation| reservation.limits);
+        let paid = limits.is_some_and(|limits| limits.tokens.is_some());
+        if paid {
+            answer.events.feed(chunk);
+        }
         match (begun, &request.job) {
             (false, _) => Watch::Beginning,
+            (true, Some(Job { usage_asked, .. })) if paid => {
+                if *usage_asked {
+                    if !before {
+                        answer.usage.look_at_first(chunk);
+                    }
+                    answer.usage.feed(chunk);
+                }
+                Watch::Beginning
+            }
             (true, Some(Job { usage_asked: true, .. })) => {
                 answer.usage.look_at_first(chunk);
                 answer.usage.feed(chunk);
@@ -230,7 +247,7 @@ fn bill(request: &Request, outcome: Outcome) -> Bill {
     let (Phase::Running { answer, .. }, Some(job)) = (&request.phase, &request.job) else {
         return Bill::Nothing;
     };
-    let delivered = answer.delivered;
+    let delivered = answer.events.tokens();
     let usage = answer.told();
     let prompt = usage.prompt_tokens.unwrap_or(job.prompt_tokens);
     match (usage.completion_tokens, outcome) {

@@ -9,7 +9,7 @@ use crate::keys::Caller;
 use crate::outcome::Outcome;
 use crate::quota::{Reservation, Standing};
 use crate::request::Endpoint;
-use crate::sse::FirstEvent;
+use crate::sse::{Events, FirstEvent};
 use crate::timing::Moment;
 use crate::usage::{Form, Usage, UsageReader};
 
@@ -90,8 +90,8 @@ pub(super) struct Answer {
     pub(super) first_token: Option<Nanos>,
     /// Whether it is an event stream.
     pub(super) event_stream: bool,
-    /// Output tokens that were delivered, as far as seen: a stream's events.
-    pub(super) delivered: u64,
+    /// What was delivered of an event stream, where the key pays for it.
+    pub(super) events: Events,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
     /// Where its usage is read.

@@ -1,6 +1,7 @@
 //! Quotas of keys, through the whole engine.
 
 use super::*;
+use crate::ids::FlowId;
 use crate::stats::QuotaLimit;
 
 /// One model with these permits and a queue of one; the key `shop-key` with this quota.
@@ -127,4 +128,50 @@ fn a_push_that_changes_a_quota_holds_for_what_runs_already() {
     assert_eq!(refusal.code, "concurrency_limit_exceeded");
     gate.end(stream, Ending::Complete);
     gate.admitted("shop-key", &chat("big"));
+}
+
+#[test]
+fn a_stream_is_charged_what_the_engine_says_or_else_what_came() {
+    let body = |more: &str| {
+        format!(
+            r#"{{"model":"big","stream":true,"max_tokens":100{more},
+                 "messages":[{{"role":"user","content":"Hi"}}]}}"#
+        )
+        .into_bytes()
+    };
+    let usage = r#","stream_options":{"include_usage":true}"#;
+    let left = |gate: &Gate| {
+        let key = "slogate/quota/";
+        let account = gate.host.keys().into_iter().find(|found| {
+            found.starts_with(key) && found.ends_with(&format!("{:08x}", FlowId::of("shop").0))
+        });
+        gate.host.value(&account.expect("an account"))
+    };
+    // The same bucket in the end: ten tokens of output, told, seen, or seen before the cut.
+    let mut found = Vec::new();
+    for (more, told, ending) in [
+        (usage, true, Ending::Complete),
+        ("", false, Ending::Complete),
+        (usage, false, Ending::ClientLeft),
+        ("", false, Ending::EngineCut),
+    ] {
+        let mut gate = Gate::new(&limited(10, r#""tokens_per_minute": 1000"#));
+        let stream = gate.admitted("shop-key", &body(more));
+        gate.respond(stream, 200, true);
+        assert_eq!(gate.data(stream, b"data: {\"role\":1}\n\n"), Watch::Beginning);
+        for _ in 0..10 {
+            assert_eq!(gate.data(stream, b"data: {\"content\":1}\n\n"), Watch::Beginning);
+        }
+        if told {
+            let prompt = gate.engine.requests[&stream].job.as_ref().expect("read").prompt_tokens;
+            let usage = format!(
+                "data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":{prompt},\
+                 \"completion_tokens\":10}}}}\n\ndata: [DONE]\n\n"
+            );
+            gate.data(stream, usage.as_bytes());
+        }
+        gate.end(stream, ending);
+        found.push(left(&gate));
+    }
+    assert!(found.iter().all(|account| *account == found[0]), "{found:?}");
 }
