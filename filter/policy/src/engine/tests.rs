@@ -2,6 +2,7 @@
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")]
 
 mod chaos;
+mod counting;
 
 use serde_json::Value;
 
