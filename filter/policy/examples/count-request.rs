@@ -2,7 +2,8 @@
 //!
 //! Every line is the body of a request; the answer is a line with its prompt tokens and `exact` or
 //! `estimate`. `--template NAME` takes another template than the generic one; `--exact FILE` counts
-//! with a vocabulary file, and takes the template that goes with it. With `--texts` the answer is a
+//! with a vocabulary file, and takes the template that goes with it, up to
+//! `--limit N` tokens exactly. With `--texts` the answer is a
 //! JSON object instead: the texts a counter is given and the tokens beside them, for comparison with
 //! another tokenizer.
 
@@ -34,6 +35,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut template = Template::GENERIC;
     let mut texts = false;
     let mut vocabulary = None;
+    let mut limit = MIN_COUNT_LIMIT;
     let mut memo = Memo::default();
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
@@ -43,6 +45,7 @@ fn main() -> Result<(), Box<dyn Error>> {
                 let name = arguments.next().ok_or("--template needs a name")?;
                 template = Template::of_tokenizer(&name);
             }
+            "--limit" => limit = arguments.next().ok_or("--limit needs a number")?.parse()?,
             "--exact" => {
                 let file = arguments.next().ok_or("--exact needs a file")?;
                 let made = Vocabulary::from_bytes(&std::fs::read(file)?)?;
@@ -72,8 +75,9 @@ fn main() -> Result<(), Box<dyn Error>> {
             writeln!(out, "{found}")?;
         } else {
             let count = match &vocabulary {
-                Some(vocabulary) => template
-                    .count(&read, &mut ExactCounter::new(vocabulary, &mut memo, MIN_COUNT_LIMIT)),
+                Some(vocabulary) => {
+                    template.count(&read, &mut ExactCounter::new(vocabulary, &mut memo, limit))
+                }
                 None => template.count(&read, &mut WordPiece::default()),
             };
             let kind = if count.exact { "exact" } else { "estimate" };

@@ -4,6 +4,7 @@
 mod chaos;
 mod key_quota;
 mod usage;
+mod counting;
 
 use serde_json::Value;
 

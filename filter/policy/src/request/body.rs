@@ -2,12 +2,13 @@
 
 mod conversation;
 mod prompts;
+mod switches;
 
 use super::error::{Problem, ReadError};
 use super::json::{Cursor, Kind};
 use super::keys::{Key, Keys};
 use super::lax::{self, Fault, Misfit};
-use super::pieces::{Effort, Is, Pieces, Read, Switches};
+use super::pieces::{Is, Pieces, Read, Switches};
 use super::{Endpoint, MAX_KEYS, MAX_MODEL_BYTES, MAX_TOP_KEYS, RequestFacts};
 
 use conversation::Conversation;
@@ -245,81 +246,6 @@ impl<'a> Reader<'a> {
             self.pieces.add(Is::Aside, start, end, false)?;
         }
         Ok(())
-    }
-
-    /// Arguments for the chat template, which may ask it to keep all reasoning.
-    fn template_arguments(&mut self) -> Result<()> {
-        if self.cursor.null()? {
-            return Ok(());
-        }
-        self.switches.arguments = true;
-        if self.cursor.kind()? != Kind::Object {
-            return self.aside();
-        }
-        let start = self.cursor.pos();
-        self.cursor.enter(b'{')?;
-        let mut keys = Keys::new(MAX_KEYS);
-        while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
-            match name {
-                Key::Thinking => self.switches.thinking = self.truth()?,
-                Key::EnableThinking => {
-                    self.switches.enable_given = true;
-                    self.switches.enable_thinking = self.truth()?;
-                }
-                Key::DropThinking => self.switches.drop_thinking = self.truth()?,
-                Key::ReasoningEffort => self.switches.argued_effort = self.effort()?,
-                // These take the place of what the engine itself gives the template.
-                Key::Tools
-                | Key::Messages
-                | Key::Conversation
-                | Key::Tokenize
-                | Key::ChatTemplate => {
-                    self.switches.unsure = true;
-                    self.cursor.skip()?;
-                }
-                _ => self.cursor.skip()?,
-            }
-        }
-        self.aside_from(start)
-    }
-
-    /// Takes any value for what Python holds it for, true or false. `null` and `"auto"` say nothing.
-    fn truth(&mut self) -> Result<Option<bool>> {
-        Ok(Some(match self.cursor.kind()? {
-            Kind::Null => return self.cursor.null().map(|_| None),
-            Kind::True | Kind::False => self.cursor.boolean()?,
-            Kind::Number => {
-                let number = self.cursor.number()?;
-                let text = self.cursor.raw(number.start, number.end);
-                text.parse::<f64>().is_ok_and(|number| number != 0.0)
-            }
-            Kind::Text => {
-                let text = self.cursor.string_into(&mut self.scratch)?;
-                let plain = self.cursor.raw(text.start, text.end);
-                match if text.escaped { &self.scratch } else { plain } {
-                    "auto" => return Ok(None),
-                    text => !text.is_empty(),
-                }
-            }
-            Kind::Object | Kind::Array => {
-                let start = self.cursor.pos();
-                self.cursor.skip()?;
-                let raw = self.cursor.raw(start, self.cursor.pos());
-                let inside = raw.get(1..raw.len().saturating_sub(1)).unwrap_or_default();
-                !inside.trim_ascii().is_empty()
-            }
-        }))
-    }
-
-    /// How hard to think: a word; anything else says nothing.
-    fn effort(&mut self) -> Result<Option<Effort>> {
-        if self.cursor.kind()? != Kind::Text {
-            return self.cursor.skip().map(|()| None);
-        }
-        let text = self.cursor.string_into(&mut self.scratch)?;
-        let plain = self.cursor.raw(text.start, text.end);
-        let word = if text.escaped { &self.scratch } else { plain };
-        Ok(Some(word).filter(|&word| word != "auto").map(Effort::of))
     }
 
     fn wrong<T>(&self, param: Key) -> Result<T> {

@@ -32,6 +32,11 @@ pub trait TokenCounter {
     fn is_exact(&self) -> bool {
         false
     }
+
+    /// Whether more texts will be taken by their length alone, so that they need no care.
+    fn is_full(&self) -> bool {
+        false
+    }
 }
 
 /// Names and files of the vocabularies compiled in, in the order of their names.

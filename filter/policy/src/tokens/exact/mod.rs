@@ -166,6 +166,10 @@ impl TokenCounter for ExactCounter<'_> {
     fn is_exact(&self) -> bool {
         self.skipped == 0 && !self.is_cut
     }
+
+    fn is_full(&self) -> bool {
+        self.tokens > self.limit
+    }
 }
 
 #[cfg(test)]

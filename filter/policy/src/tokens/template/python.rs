@@ -12,14 +12,26 @@ use crate::request::keys::{Key, Keys};
 use crate::request::lax;
 use crate::request::{MAX_KEYS, MAX_TOP_KEYS};
 
+/// Asked behind a comma with what is written so far, which may be taken away: a tokenizer's piece
+/// ends there, as a blank follows. False: the rest may be written as it stands.
+pub(super) type Pause<'p> = dyn FnMut(&mut String) -> bool + 'p;
+
 /// Appends a JSON value, which a cursor has taken before, as Python writes it.
-pub(super) fn dump(json: &str, out: &mut String) -> Result<(), ReadError> {
+pub(super) fn dump(json: &str, out: &mut String, pause: &mut Pause<'_>) -> Result<(), ReadError> {
     let mut cursor = Cursor::new(json);
     loop {
         cursor.space();
         match cursor.byte() {
             None => return Ok(()),
-            Some(b',') => out.push_str(", "),
+            Some(b',') => {
+                out.push(',');
+                if !pause(out) {
+                    cursor.bump();
+                    out.push_str(json.get(cursor.pos()..).unwrap_or_default());
+                    return Ok(());
+                }
+                out.push(' ');
+            }
             Some(b':') => out.push_str(": "),
             Some(bracket @ (b'{' | b'}' | b'[' | b']')) => out.push(char::from(bracket)),
             Some(_) => {
@@ -105,7 +117,12 @@ fn float(value: f64, out: &mut String) {
 /// Appends the function of a tool as the engine writes it: known fields in their order. Tools of
 /// the request show absent fields as null and lose unknown ones (`filled`); those of a message keep
 /// what they have. False where there is no function in it.
-pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<bool, ReadError> {
+pub(super) fn function(
+    tool: &str,
+    filled: bool,
+    out: &mut String,
+    pause: &mut Pause<'_>,
+) -> Result<bool, ReadError> {
     let mut scratch = String::new();
     let mut cursor = Cursor::new(tool);
     let mut function = None;
@@ -150,7 +167,7 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
                 extras.push_str(", ");
                 quote(&cursor, text, &mut extras);
                 extras.push_str(": ");
-                dump(take(&mut cursor)?, &mut extras)?;
+                dump(take(&mut cursor)?, &mut extras, &mut |_| true)?;
             }
         }
     }
@@ -158,7 +175,7 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
     let fits = |value: Option<&str>, start| value.is_none_or(|value| value.starts_with(start));
     let regular = typed && fits(description, '"') && fits(parameters, '{');
     if !filled && !regular {
-        return dump(function, out).map(|()| true);
+        return dump(function, out, pause).map(|()| true);
     }
     let null = filled.then_some("null");
     let deferred = own_deferred.or(deferred).filter(|_| filled);
@@ -179,7 +196,7 @@ pub(super) fn function(tool: &str, filled: bool, out: &mut String) -> Result<boo
         out.push('"');
         out.push_str(key);
         out.push_str("\": ");
-        dump(value, out)?;
+        dump(value, out, pause)?;
     }
     out.push_str(&extras);
     out.push('}');
@@ -218,7 +235,7 @@ pub(super) enum Argument<'a> {
 /// Where the text is no JSON object. Some have been handed over by then.
 pub(super) fn arguments(
     json: &str,
-    mut each: impl FnMut(&str, Argument<'_>) -> Result<(), ReadError>,
+    each: &mut impl FnMut(&str, Argument<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
     let (mut name, mut text) = (String::new(), String::new());
     let mut cursor = Cursor::new(json);

@@ -2,9 +2,14 @@
 //!
 //! A run that is one text is counted where it lies in the body; only what is joined is copied.
 
+use super::python::Pause;
 use crate::request::Read;
+use crate::request::error::ReadError;
 use crate::request::pieces::Piece;
 use crate::tokens::TokenCounter;
+
+/// Bytes after which a run that is being written is counted so far.
+const STEP: usize = 32 * 1024;
 
 #[derive(Debug, Default)]
 pub(super) struct Run<'a> {
@@ -35,6 +40,31 @@ impl<'a> Run<'a> {
     pub(super) fn buffer(&mut self) -> &mut String {
         self.copied.push_str(core::mem::take(&mut self.whole));
         &mut self.copied
+    }
+
+    /// Writes a value as Python does. A long one is counted on the way, and no longer written with
+    /// care once the counter is full.
+    pub(super) fn python(
+        &mut self,
+        counter: &mut dyn TokenCounter,
+        write: impl FnOnce(&mut String, &mut Pause<'_>) -> Result<bool, ReadError>,
+    ) -> Result<bool, ReadError> {
+        write(self.buffer(), &mut |out| {
+            if out.len() < STEP {
+                return true;
+            }
+            counter.text(out);
+            out.clear();
+            !counter.is_full()
+        })
+    }
+
+    /// Counts a long run so far. Only where no token can go on: behind a line end, with something
+    /// visible to come.
+    pub(super) fn step(&mut self, counter: &mut dyn TokenCounter) {
+        if self.copied.len() >= STEP {
+            self.end(counter);
+        }
     }
 
     /// Ends the run: counts it.

@@ -307,7 +307,42 @@ fn json_comes_out_as_python_writes_it() {
         ("[true ,false,\nnull]", "[true, false, null]"),
     ] {
         let mut out = String::new();
-        python::dump(json, &mut out).unwrap();
+        python::dump(json, &mut out, &mut |_| true).unwrap();
         assert_eq!(out, python, "{json}");
+    }
+}
+
+/// Is full after so many bytes.
+#[derive(Debug)]
+struct Bucket(usize, String);
+
+impl TokenCounter for Bucket {
+    fn text(&mut self, text: &str) {
+        self.1.push_str(text);
+    }
+
+    fn tokens(&self) -> u64 {
+        0
+    }
+
+    fn is_full(&self) -> bool {
+        self.1.len() > self.0
+    }
+}
+
+#[test]
+fn long_json_is_counted_in_steps_and_as_it_stands_once_the_counter_is_full() {
+    let list = vec!["1.50"; 40_000].join(",");
+    let body = format!(
+        r#"{{"messages":[{{"role":"user","content":"a"}}],"tools":[
+            {{"type":"function","function":{{"name":"f","parameters":{{"a":[{list}]}}}}}}]}}"#
+    );
+    let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+    let whole = vec!["1.5"; 40_000].join(", ");
+    for (room, careful) in [(usize::MAX, true), (50_000, false)] {
+        let mut bucket = Bucket(room, String::new());
+        DEEPSEEK.count(&read, &mut bucket);
+        assert_eq!(bucket.1.contains(&whole), careful);
+        assert!(bucket.1.contains("[1.5, 1.5") && bucket.1.contains("]}}\n\n.\na"));
     }
 }

@@ -2,8 +2,9 @@
 
 use super::Prompt;
 use super::Turn;
+use crate::request::error::ReadError;
 use crate::request::pieces::{Is, Piece, Speaker};
-use crate::tokens::template::python::{self, Argument};
+use crate::tokens::template::python::{self, Argument, Pause};
 
 impl Prompt<'_, '_> {
     /// The tools a turn offers.
@@ -26,13 +27,20 @@ impl Prompt<'_, '_> {
         for (at, &piece) in own.iter().enumerate() {
             if at > 0 {
                 self.run.push("\n");
+                self.run.step(self.counter);
             }
             let raw = read.raw(piece);
-            let out = self.run.buffer();
-            let start = out.len();
-            if !python::function(raw, turn.tools, out).unwrap_or(false) {
-                out.truncate(start);
-                out.push_str(raw);
+            if self.counter.is_full() {
+                self.run.push(raw);
+                continue;
+            }
+            let start = self.run.buffer().len();
+            let written = self
+                .run
+                .python(self.counter, |out, pause| python::function(raw, turn.tools, out, pause));
+            if !written.unwrap_or(false) {
+                self.run.buffer().truncate(start);
+                self.run.push(raw);
                 self.exact = false;
             }
         }
@@ -73,48 +81,63 @@ impl Prompt<'_, '_> {
     fn call(&mut self, name: Option<Piece>, arguments: Option<Piece>, more: bool) {
         let read = self.read;
         self.run.push(if more { "\n" } else { "\n\n<｜DSML｜tool_calls>\n" });
+        self.run.step(self.counter);
         let out = self.run.buffer();
         out.push_str("<｜DSML｜invoke name=\"");
         if let Some(name) = name {
             python::text(read.raw(name), out);
         }
         out.push_str("\">\n");
-        if let Some(piece) = arguments {
-            let start = out.len();
-            let mut decoded = String::new();
-            let json = read.plain(piece).unwrap_or_else(|| {
+        let mut decoded = String::new();
+        let json = arguments.map_or("", |piece| {
+            read.plain(piece).unwrap_or_else(|| {
                 read.decode(piece, &mut decoded);
                 &decoded
-            });
-            let followed = python::arguments(json, |key, value| {
-                if out.len() > start {
-                    out.push('\n');
-                }
-                out.push_str("<｜DSML｜parameter name=\"");
-                out.push_str(key);
-                out.push_str("\" string=\"");
-                match value {
-                    Argument::Text(text) => {
-                        out.push_str("true\">");
-                        out.push_str(text);
-                    }
-                    Argument::Json(json) => {
-                        out.push_str("false\">");
-                        python::dump(json, out)?;
-                    }
-                }
-                out.push_str("</｜DSML｜parameter>");
-                Ok(())
-            });
-            if let Err(error) = followed {
-                out.truncate(start);
-                // What is no object of JSON is to the engine one without arguments.
-                if error.only_here() {
-                    self.exact = false;
-                    out.push_str(json);
-                }
+            })
+        });
+        let start = out.len();
+        let followed = if self.counter.is_full() {
+            out.push_str(json);
+            Ok(true)
+        } else {
+            self.run.python(self.counter, |out, pause| parameters(json, out, pause))
+        };
+        let out = self.run.buffer();
+        if let Err(error) = followed {
+            out.truncate(start);
+            // What is no object of JSON is to the engine one without arguments.
+            if error.only_here() {
+                self.exact = false;
+                out.push_str(json);
             }
         }
         out.push_str("\n</｜DSML｜invoke>");
     }
+}
+
+/// The arguments of a call, each in a tag.
+fn parameters(json: &str, out: &mut String, pause: &mut Pause<'_>) -> Result<bool, ReadError> {
+    let mut first = true;
+    python::arguments(json, &mut |key, value| {
+        if !first {
+            out.push('\n');
+        }
+        first = false;
+        out.push_str("<｜DSML｜parameter name=\"");
+        out.push_str(key);
+        out.push_str("\" string=\"");
+        match value {
+            Argument::Text(text) => {
+                out.push_str("true\">");
+                out.push_str(text);
+            }
+            Argument::Json(json) => {
+                out.push_str("false\">");
+                python::dump(json, out, pause)?;
+            }
+        }
+        out.push_str("</｜DSML｜parameter>");
+        Ok(())
+    })
+    .map(|()| true)
 }
