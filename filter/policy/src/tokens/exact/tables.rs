@@ -72,11 +72,12 @@ impl Pairs {
         let mask = self.slots.len().wrapping_sub(1);
         let mut at = self.place(key);
         while let Some(&slot) = self.slots.get(at & mask) {
-            if slot >> ID_BITS == key {
-                return u32::try_from(slot & ID_MASK).unwrap_or(NONE);
-            }
+            // First, as the pair of two zeros is the key zero.
             if slot == 0 {
                 break;
+            }
+            if slot >> ID_BITS == key {
+                return u32::try_from(slot & ID_MASK).unwrap_or(NONE);
             }
             at = at.wrapping_add(1);
         }
