@@ -20,10 +20,8 @@
 //! Beside the factors there is the steady **ratio** of truth to the count that was given out, factor
 //! included and exact counts too. It is near 1 unless the tokenizer or the template is wrong.
 //!
-//! **Shared by the workers.** All of it is one small value per model and tokenizer in the shared store.
-//! An instance gathers what answers taught it and writes it with the refresh, by compare-and-set, so
-//! that a request costs no call into the host; it reads the value then too. Bytes that are not ours
-//! are counted and replaced.
+//! **Shared by the workers.** All of it is one small value per model and tokenizer in the shared store,
+//! see [`Calibrations`]. Bytes that are not ours are counted and replaced.
 //!
 //! Trade-offs: the prompt's template is taken as known, so a wrong one is learned as a wrong factor
 //! for short prompts. Learning lags by up to one refresh. At most [`MAX_PENDING`] answers between two
