@@ -27,7 +27,7 @@ pub use report::{Quantiles, Report, Section};
 pub use run::{run, run_until};
 pub use table::{compare, table};
 pub use trace::{TraceOptions, TracePoint, read_trace};
-pub use words::TextUnit;
+pub use words::{TextUnit, text};
 
 /// How requests are sent.
 #[derive(Clone, Debug)]
