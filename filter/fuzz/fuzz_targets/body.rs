@@ -63,7 +63,10 @@ struct Texts(Vec<String>, WordPiece);
 impl TokenCounter for Texts {
     fn text(&mut self, text: &str) {
         self.1.text(text);
-        assert!(self.1.tokens() <= self.0.iter().map(String::len).sum::<usize>() as u64 + text.len() as u64);
+        assert!(
+            self.1.tokens()
+                <= self.0.iter().map(String::len).sum::<usize>() as u64 + text.len() as u64
+        );
         self.0.push(text.to_owned());
     }
 

@@ -15,11 +15,70 @@ use slogate_policy::tokens::{ExactCounter, Memo, TokenCounter as _, Vocabulary};
 use tokenizers::Tokenizer;
 
 const PIECES: [&str; 64] = [
-    " ", "  ", "\t", "\n", "\r\n", "\u{a0}", "\u{3000}", "\u{2028}", "\u{200b}", "\u{200d}", "\u{feff}",
-    "\0", "\u{1f}", "\u{7f}", "\u{85}", "0", "12", "345", "6789", "٣", "½", "Ⅷ", "a", "the", "Hello",
-    "ing", "don't", "HTTP", "é", "e\u{301}", "ß", "ǅ", "ا", "ש", "ক", "ไ", "가", "の", "カ", "ー", "一",
-    "龥", "\u{9fa6}", "中文", "的", "𠀀", "，", "。", "「", ".", ",", "'", "\"", "-", "...", "(", "_", "$", "€",
-    "😀", "👩‍👩‍👧", "🇩🇪", "<｜User｜>", "<｜end▁of▁sentence｜>",
+    " ",
+    "  ",
+    "\t",
+    "\n",
+    "\r\n",
+    "\u{a0}",
+    "\u{3000}",
+    "\u{2028}",
+    "\u{200b}",
+    "\u{200d}",
+    "\u{feff}",
+    "\0",
+    "\u{1f}",
+    "\u{7f}",
+    "\u{85}",
+    "0",
+    "12",
+    "345",
+    "6789",
+    "٣",
+    "½",
+    "Ⅷ",
+    "a",
+    "the",
+    "Hello",
+    "ing",
+    "don't",
+    "HTTP",
+    "é",
+    "e\u{301}",
+    "ß",
+    "ǅ",
+    "ا",
+    "ש",
+    "ক",
+    "ไ",
+    "가",
+    "の",
+    "カ",
+    "ー",
+    "一",
+    "龥",
+    "\u{9fa6}",
+    "中文",
+    "的",
+    "𠀀",
+    "，",
+    "。",
+    "「",
+    ".",
+    ",",
+    "'",
+    "\"",
+    "-",
+    "...",
+    "(",
+    "_",
+    "$",
+    "€",
+    "😀",
+    "👩‍👩‍👧",
+    "🇩🇪",
+    "<｜User｜>",
+    "<｜end▁of▁sentence｜>",
 ];
 
 fuzz_target!(|data: &[u8]| {
@@ -30,9 +89,8 @@ fuzz_target!(|data: &[u8]| {
         rest.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect()
     };
     static ORACLE: OnceLock<Tokenizer> = OnceLock::new();
-    let oracle = ORACLE.get_or_init(|| {
-        Tokenizer::from_file(path("SLOGATE_TOKENIZER")).expect("a tokenizer.json")
-    });
+    let oracle = ORACLE
+        .get_or_init(|| Tokenizer::from_file(path("SLOGATE_TOKENIZER")).expect("a tokenizer.json"));
     static VOCABULARY: OnceLock<Vocabulary> = OnceLock::new();
     let vocabulary = VOCABULARY.get_or_init(|| {
         let bytes = std::fs::read(path("SLOGATE_VOCABULARY")).expect("a file");

@@ -4,6 +4,7 @@
 //! can remember from one to the next use of the same one. Texts are generated from word lists, or cut
 //! at random from a file, where more of the vocabulary is used.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,9 +66,14 @@ fn source(path: &Path) -> Result<String> {
 /// A part of a text that begins anywhere.
 fn window(text: &str, tokens: usize, language: Language, rng: &mut SmallRng) -> String {
     let bytes = if language == Language::Chinese { tokens * 9 / 2 } else { tokens * 21 / 5 };
-    let start = text.floor_char_boundary(rng.random_range(0..=text.len().saturating_sub(bytes)));
-    let end = text.floor_char_boundary(start.saturating_add(bytes).min(text.len()));
+    let start = boundary(text, rng.random_range(0..=text.len().saturating_sub(bytes)));
+    let end = boundary(text, start.saturating_add(bytes));
     text[start..end].to_owned()
+}
+
+/// The last end of a character up to here.
+fn boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0)
 }
 
 /// A chat of one message; escaped as Python's `json` writes it unless told otherwise.
@@ -83,7 +89,8 @@ pub(crate) fn body(text: &str, escaped: bool) -> Vec<u8> {
             out.push(char);
         } else {
             for unit in char.encode_utf16(&mut [0; 2]) {
-                out.push_str(&format!("\\u{unit:04x}"));
+                // Writing to a string cannot fail.
+                let _ = write!(out, "\\u{unit:04x}");
             }
         }
     }

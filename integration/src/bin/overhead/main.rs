@@ -30,7 +30,7 @@ use paired::{Rounds, Work, added, median};
 const STREAM: usize = 1_000;
 
 /// Megabytes.
-const MIB: f64 = 1048576.0;
+const MIB: f64 = 1_048_576.0;
 
 /// Measures the CPU time Envoy spends with the filter and without it.
 #[derive(Debug, Parser)]
@@ -296,7 +296,8 @@ fn works(args: &Args) -> Vec<Work> {
 fn print(args: &Args, works: &[Work], results: &[Rounds], base: &str) {
     let all = || works.iter().zip(results);
     if args.json {
-        println!("{:#}", Value::from_iter(all().map(|(work, rounds)| as_json(work, rounds))));
+        let values: Value = all().map(|(work, rounds)| as_json(work, rounds)).collect();
+        println!("{values:#}");
     } else {
         all().for_each(|(work, rounds)| print!("{}", as_table(work, rounds, base)));
     }
