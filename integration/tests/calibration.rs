@@ -30,7 +30,9 @@ fn answer(seen: &Seen) -> Script {
     let token = format!("data: {{\"choices\":[{{\"delta\":{content}}}]}}\n\n");
     let mut text = ": keep-alive\n\n".to_owned() + &token.repeat(5);
     if usage != "null" {
-        text += &format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n");
+        text += "data: {\"choices\":[],\"usage\":";
+        text += &usage;
+        text += "}\n\n";
     }
     text += "data: [DONE]\n\n";
     let size = 40 + seen.order % 100;

@@ -2,9 +2,9 @@
 #![expect(clippy::arithmetic_side_effects, reason = "a test that overflows fails, as it should")]
 
 mod chaos;
+mod counting;
 mod key_quota;
 mod usage;
-mod counting;
 
 use serde_json::Value;
 

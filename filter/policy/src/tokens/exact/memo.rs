@@ -56,5 +56,5 @@ impl Memo {
 
 #[inline]
 fn place(hash: u64) -> usize {
-    usize::try_from(hash & (SLOTS as u64 - 1)).unwrap_or_default()
+    usize::try_from(hash & (SLOTS as u64).wrapping_sub(1)).unwrap_or_default()
 }

@@ -53,11 +53,8 @@ impl Splitter<'_, '_> {
     fn cjk(&mut self, start: usize) -> (usize, bool) {
         let mut at = start;
         let (mut only_words, mut only_hanzi) = (true, true);
-        loop {
-            // All of them are of three bytes.
-            let Some(&[a, b, c]) = self.bytes.get(at..).and_then(|rest| rest.first_chunk()) else {
-                break;
-            };
+        // All of them are of three bytes.
+        while let Some(&[a, b, c]) = self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
             let low = |byte: u8| u32::from(byte & 0x3F);
             let code = u32::from(a & 0x0F) << 12 | low(b) << 6 | low(c);
             if a & 0xF0 != 0xE0 {
