@@ -1,5 +1,10 @@
 //! Compiles vocabularies in: every `*.vocab` of the folder that `SLOGATE_VOCABULARIES` names, if the
 //! feature for the one of `DeepSeek` is on; otherwise none.
+#![expect(
+    clippy::disallowed_macros,
+    clippy::disallowed_methods,
+    reason = "runs where the crate is built; the ban on I/O is for the core"
+)]
 
 use std::path::{Path, PathBuf};
 use std::{env, fmt::Write as _, fs};
@@ -14,6 +19,7 @@ fn main() {
         match vocabularies() {
             Ok(files) => {
                 for (name, path) in files {
+                    let path = path.display().to_string();
                     let _ = writeln!(table, "    ({name:?}, include_bytes!({path:?})),");
                 }
             }

@@ -51,7 +51,7 @@ pub(super) struct Classes {
 impl Classes {
     /// The table for `ranges`: flags and the number of code points in a row that have them, from the
     /// first code point on. What is behind the last one has none.
-    pub(super) fn new(ranges: &[(u32, Flags)], rules: &Rules) -> Self {
+    pub(super) fn new(ranges: &[(u32, Flags)], rules: Rules) -> Self {
         let mut table = Self { ascii: [0; 128], stage1: Vec::new(), blocks: Vec::new() };
         let mut ranges = ranges.iter().copied();
         let (mut left, mut flags) = ranges.next().unwrap_or((CODE_POINTS, 0));

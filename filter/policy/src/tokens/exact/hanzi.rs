@@ -38,7 +38,7 @@ impl Hanzi {
     /// Takes note of a token.
     pub(super) fn learn(&mut self, bytes: &[u8], id: u32) {
         // Most tokens are neither a character nor across one.
-        if bytes.first().is_none_or(|&first| first < 0x80 || first > 0xE9) {
+        if !bytes.first().is_some_and(|first| (0x80..=0xE9).contains(first)) {
             return;
         }
         if let Some(code) = exact_code(bytes) {
@@ -66,7 +66,7 @@ impl Hanzi {
         }
         let mut before: &[u8] = &[];
         for character in characters {
-            let code = code_of(character);
+            let code = code_of(*character);
             let Some(&entry) = self.ids.get(code.wrapping_sub(FIRST) as usize) else {
                 return false;
             };
@@ -74,7 +74,7 @@ impl Hanzi {
                 return false;
             }
             match entry & !WATCHED {
-                0 => spell(pairs, character, ids),
+                0 => spell(pairs, *character, ids),
                 id => ids.push(id),
             }
             before = character;
@@ -90,7 +90,7 @@ impl Hanzi {
 }
 
 /// The symbols of a character that is no token: its bytes, two of them merged if they can be.
-fn spell(pairs: &Pairs, &[a, b, c]: &[u8; 3], ids: &mut Vec<u32>) {
+fn spell(pairs: &Pairs, [a, b, c]: [u8; 3], ids: &mut Vec<u32>) {
     let [a, b, c] = [a, b, c].map(u32::from);
     let (left, right) = (pairs.get(a, b), pairs.get(b, c));
     if left == NONE && right == NONE {
@@ -102,7 +102,7 @@ fn spell(pairs: &Pairs, &[a, b, c]: &[u8; 3], ids: &mut Vec<u32>) {
     }
 }
 
-fn code_of(&[a, b, c]: &[u8; 3]) -> u32 {
+fn code_of([a, b, c]: [u8; 3]) -> u32 {
     u32::from(a & 0x0F) << 12 | u32::from(b & 0x3F) << 6 | u32::from(c & 0x3F)
 }
 
@@ -117,8 +117,8 @@ fn is_tail(byte: u8) -> bool {
 
 /// The hanzi that these bytes are.
 fn exact_code(bytes: &[u8]) -> Option<u32> {
-    let character: &[u8; 3] = bytes.try_into().ok()?;
-    let [a, b, c] = *character;
+    let character: [u8; 3] = bytes.try_into().ok()?;
+    let [a, b, c] = character;
     let code = code_of(character);
     (is_lead(a) && is_tail(b) && is_tail(c) && HANZI.contains(&code)).then_some(code)
 }
@@ -142,7 +142,7 @@ fn crossing(token: &[u8]) -> Option<(&[u8], RangeInclusive<u32>)> {
     let behind = |start: &[u8]| {
         let bound = |fill: u8| {
             let mut bytes = start.iter().copied().chain([fill; 3]);
-            code_of(&[(); 3].map(|()| bytes.next().unwrap_or(fill)))
+            code_of([(); 3].map(|()| bytes.next().unwrap_or(fill)))
         };
         bound(0x80)..=bound(0xBF)
     };

@@ -128,8 +128,9 @@ impl Wholes {
 /// Where a hash belongs and what is kept of it.
 #[inline]
 fn halves(hash: u64) -> (usize, u32) {
-    let [a, b, c, d, e, f, g, h] = hash.to_le_bytes();
-    (u32::from_le_bytes([a, b, c, d]) as usize, u32::from_le_bytes([e, f, g, h]).max(1))
+    let low = u32::try_from(hash & u64::from(u32::MAX)).unwrap_or_default();
+    let high = u32::try_from(hash >> 32).unwrap_or_default();
+    (low as usize, high.max(1))
 }
 
 /// A hash of a piece's bytes: eight at a time, all 64 bits of use.

@@ -148,7 +148,7 @@ fn text_is_split_as_the_patterns_of_deepseek_split_it() {
         ("\u{1}\u{2} a", &["\u{1}\u{2}", " a"]),
         ("\u{1}1\u{2}猫", &["\u{1}", "1", "\u{2}", "猫"]),
     ];
-    let classes = Classes::new(&classes(), &DEEPSEEK);
+    let classes = Classes::new(&classes(), DEEPSEEK);
     for (text, expected) in table {
         assert_eq!(&pieces(&classes, DEEPSEEK, text), expected, "{text:?}");
     }
@@ -169,7 +169,7 @@ fn text_is_split_as_the_pattern_with_contractions_splits_it() {
         ("a \n b", &["a", " \n", " b"]),
         ("!\n\n\u{1}", &["!\n\n", "\u{1}"]),
     ];
-    let classes = Classes::new(&classes(), &QWEN);
+    let classes = Classes::new(&classes(), QWEN);
     for (text, expected) in table {
         assert_eq!(&pieces(&classes, QWEN, text), expected, "{text:?}");
     }
@@ -184,7 +184,7 @@ fn pieces_put_together_are_the_text_whatever_it_is() {
         "a", "é", " ", "\n", "\r", "1", "²", "猫", "の", "・", ".", "、", "\u{301}", "\u{1}", "'s",
     ];
     for rules in [DEEPSEEK, QWEN] {
-        let classes = Classes::new(&classes(), &rules);
+        let classes = Classes::new(&classes(), rules);
         for _ in 0..500 {
             let text: String = (0..dice.below(20)).map(|_| dice.one_of(&parts)).collect();
             assert_eq!(pieces(&classes, rules, &text).concat(), text);

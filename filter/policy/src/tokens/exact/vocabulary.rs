@@ -120,7 +120,7 @@ impl Vocabulary {
             name: blob.name.to_owned(),
             checksum: blob.checksum,
             rules,
-            classes: Classes::new(&blob.classes, &rules),
+            classes: Classes::new(&blob.classes, rules),
             pairs: Pairs::with_capacity(blob.merges().len()),
             wholes,
             longest,
