@@ -33,14 +33,13 @@ fn classes() -> Vec<(u32, u8)> {
     let mut ranges: Vec<(u32, u8)> = Vec::new();
     for code in 0..0xFFFF {
         let flags = match char::from_u32(code) {
-            None => 0,
             Some(c) if c.is_whitespace() => SPACE,
             Some(c) if c.is_numeric() => NUMBER,
             Some('\u{300}'..='\u{36F}' | '\u{3099}') => MARK,
             Some('\u{3000}'..='\u{303F}' | '・' | '゠' | '゛' | '，' | '¿' | '€') => SIGN,
             Some(c) if c.is_ascii_punctuation() => SIGN,
             Some(c) if c.is_alphabetic() => LETTER,
-            Some(_) => 0,
+            _ => 0,
         };
         match ranges.last_mut() {
             Some((length, last)) if *last == flags => *length += 1,
