@@ -212,8 +212,8 @@ impl Generator {
                 let token = self.added.choose(&mut self.rng).expect("tokens").clone();
                 let length = token.chars().count();
                 let start = self.rng.random_range(0..length);
-                let some = self.rng.random_range(0..=length - start);
-                text.extend(token.chars().skip(start).take(some));
+                let amount = self.rng.random_range(0..=length - start);
+                text.extend(token.chars().skip(start).take(amount));
             }
             4 => {
                 // One character again and again.

@@ -10,6 +10,8 @@ pub(super) struct AddedTokens {
     nodes: Vec<Node>,
     /// The bytes that a token begins with.
     first: Vec<u8>,
+    /// Bits of the bytes that are second in a token, all of them where one has no second.
+    second: [u64; 4],
 }
 
 #[derive(Clone, Copy)]
@@ -31,6 +33,7 @@ impl AddedTokens {
         let mut tree = Self {
             nodes: vec![Node { byte: 0, ends: false, child: 0, sibling: 0 }],
             first: vec![],
+            second: [0; 4],
         };
         for token in tokens {
             tree.insert(token);
@@ -41,6 +44,14 @@ impl AddedTokens {
     fn insert(&mut self, token: &[u8]) {
         if let Some(first) = token.first().filter(|first| !self.first.contains(first)) {
             self.first.push(*first);
+        }
+        match token.get(1) {
+            Some(&second) => {
+                if let Some(bits) = self.second.get_mut(usize::from(second >> 6)) {
+                    *bits |= 1 << (second & 63);
+                }
+            }
+            None => self.second = [u64::MAX; 4],
         }
         let mut at = 0;
         for &byte in token {
@@ -77,10 +88,17 @@ impl AddedTokens {
         let mut at = from;
         loop {
             at = at.checked_add(self.skip(bytes.get(at..)?)?)?;
-            if let Some(length) = self.longest(bytes.get(at..)?) {
-                return Some((at, at.wrapping_add(length)));
+            // Again and again the first byte of a token is cheap, too.
+            while let Some(byte) = bytes.get(at).filter(|byte| self.first.contains(byte)) {
+                let second = bytes.get(at.wrapping_add(1)).copied().unwrap_or(*byte);
+                let bits = self.second.get(usize::from(second >> 6)).copied().unwrap_or_default();
+                if bits >> (second & 63) & 1 != 0
+                    && let Some(length) = self.longest(bytes.get(at..)?)
+                {
+                    return Some((at, at.wrapping_add(length)));
+                }
+                at = at.wrapping_add(1);
             }
-            at = at.wrapping_add(1);
         }
     }
 

@@ -81,11 +81,15 @@ impl Classes {
     }
 
     fn push(&mut self, block: &[Flags; BLOCK]) {
-        // Neighbours are mostly alike, so the search from the end is short.
-        let at = self.blocks.iter().rposition(|known| known == block).unwrap_or_else(|| {
-            self.blocks.push(*block);
-            self.blocks.len().saturating_sub(1)
-        });
+        // Most are like the one before; looking through all of them takes milliseconds.
+        let last = self.stage1.last().map(|&last| usize::from(last));
+        let at = last
+            .filter(|&last| self.blocks.get(last) == Some(block))
+            .or_else(|| self.blocks.iter().position(|known| known == block))
+            .unwrap_or_else(|| {
+                self.blocks.push(*block);
+                self.blocks.len().saturating_sub(1)
+            });
         // 8,704 blocks at most.
         self.stage1.push(u16::try_from(at).unwrap_or_default());
     }

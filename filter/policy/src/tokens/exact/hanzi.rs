@@ -38,7 +38,7 @@ impl Hanzi {
     /// Takes note of a token.
     pub(super) fn learn(&mut self, bytes: &[u8], id: u32) {
         // Most tokens are neither a character nor across one.
-        if bytes.first().is_none_or(|&first| !(0x80..=0xE9).contains(&first)) {
+        if !bytes.first().is_some_and(|first| (0x80..=0xE9).contains(first)) {
             return;
         }
         if let Some(code) = exact_code(bytes) {
@@ -117,9 +117,9 @@ fn is_tail(byte: u8) -> bool {
 
 /// The hanzi that these bytes are.
 fn exact_code(bytes: &[u8]) -> Option<u32> {
-    let character: &[u8; 3] = bytes.try_into().ok()?;
-    let [a, b, c] = *character;
-    let code = code_of(*character);
+    let character: [u8; 3] = bytes.try_into().ok()?;
+    let [a, b, c] = character;
+    let code = code_of(character);
     (is_lead(a) && is_tail(b) && is_tail(c) && HANZI.contains(&code)).then_some(code)
 }
 

@@ -4,6 +4,7 @@ use super::merge::Scratch;
 
 /// Slots, a power of two; 32 KiB.
 const SLOTS: usize = 4096;
+const PLACE_MASK: u64 = SLOTS as u64 - 1;
 /// Bits of a slot that hold the count, below those of the hash: a piece has up to 6144 tokens.
 const COUNT_BITS: u32 = 13;
 const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
@@ -56,5 +57,5 @@ impl Memo {
 
 #[inline]
 fn place(hash: u64) -> usize {
-    usize::try_from(hash & (SLOTS as u64).wrapping_sub(1)).unwrap_or_default()
+    usize::try_from(hash & PLACE_MASK).unwrap_or_default()
 }

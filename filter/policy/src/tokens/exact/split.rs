@@ -84,3 +84,30 @@ impl<'t, 'v> Splitter<'t, 'v> {
         }
     }
 }
+
+const LOW: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// Length of a word of ASCII letters, with the blank before it if there is one, that ends before an
+/// ASCII character and not among the last bytes: most pieces of most texts, found eight bytes at a
+/// time. `None` says nothing.
+#[inline]
+fn plain_word(bytes: &[u8]) -> Option<usize> {
+    let start = usize::from(bytes.first() == Some(&b' '));
+    let mut length = start;
+    loop {
+        let word = u64::from_le_bytes(*bytes.get(length..)?.first_chunk()?);
+        // Case and the high bit left out: one sum reaches the high bit from A on, one past Z.
+        let folded = word & LOW.wrapping_mul(0x5F);
+        let from_a = folded.wrapping_add(LOW.wrapping_mul(0x3F));
+        let past_z = folded.wrapping_add(LOW.wrapping_mul(0x25));
+        let others = (!(from_a ^ past_z) | word) & HIGH;
+        if others == 0 {
+            length = length.wrapping_add(8);
+            continue;
+        }
+        let first = others & others.wrapping_neg();
+        length = length.wrapping_add((first.trailing_zeros() / 8) as usize);
+        return (length > start && word & first == 0).then_some(length);
+    }
+}

@@ -39,7 +39,7 @@ fn classes() -> Vec<(u32, u8)> {
             Some('\u{3000}'..='\u{303F}' | '・' | '゠' | '゛' | '，' | '¿' | '€') => SIGN,
             Some(c) if c.is_ascii_punctuation() => SIGN,
             Some(c) if c.is_alphabetic() => LETTER,
-            Some(_) | None => 0,
+            _ => 0,
         };
         match ranges.last_mut() {
             Some((length, last)) if *last == flags => *length += 1,

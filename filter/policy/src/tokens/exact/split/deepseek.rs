@@ -10,7 +10,7 @@
 //! too.
 
 use super::super::classes::{BREAK, CJK, END, Flags, HANZI, LETTER, MARK, NUMBER, SIGN, SPACE};
-use super::Splitter;
+use super::{Splitter, plain_word};
 
 const WORD: Flags = LETTER | MARK;
 /// What the third split cannot see beyond.
@@ -23,6 +23,9 @@ impl Splitter<'_, '_> {
         if start < self.mixed_run {
             let run = self.bytes.get(..self.mixed_run)?;
             return Some((self.third::<true>(run, start), false));
+        }
+        if let Some(end) = plain_word(self.bytes.get(start..)?) {
+            return Some((start.wrapping_add(end), false));
         }
         let (flags, length) = self.classes.at(self.bytes, start);
         if flags & WALL == 0 {
@@ -54,12 +57,11 @@ impl Splitter<'_, '_> {
         let mut at = start;
         let (mut only_words, mut only_hanzi) = (true, true);
         // All of them are of three bytes.
-        while let Some(&[a, b, c]) = self.bytes.get(at..).and_then(|rest| rest.first_chunk()) {
+        while let Some(&[a @ 0xE0..=0xEF, b, c]) =
+            self.bytes.get(at..).and_then(|rest| rest.first_chunk())
+        {
             let low = |byte: u8| u32::from(byte & 0x3F);
             let code = u32::from(a & 0x0F) << 12 | low(b) << 6 | low(c);
-            if a & 0xF0 != 0xE0 {
-                break;
-            }
             let flags = self.classes.of_code(code);
             if flags & CJK == 0 {
                 break;
