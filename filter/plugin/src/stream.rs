@@ -202,7 +202,7 @@ impl HttpContext for Stream {
                 let from = size.saturating_sub(TAIL);
                 let tail = host::buffer_from(Buffer::ResponseBody, from, TAIL).unwrap_or_default();
                 let stream = self.stream();
-                self.ask(|gate| gate.engine.tail(stream, &tail));
+                self.ask(|gate| gate.engine.tail(stream, &tail, size));
             }
             _ => {}
         }

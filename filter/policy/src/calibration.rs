@@ -14,7 +14,8 @@
 //! them singly or by threes is what vocabularies differ in most.
 //!
 //! **What is not learned from**: prompts of few tokens, where the template weighs more than the text;
-//! images and sound, whose price is the policy's; token ids; counts that are exact already; ratios
+//! images and sound, whose price is the policy's; whatever else was guessed; counts with the
+//! model's own vocabulary; ratios
 //! that no vocabulary can have. Factors stay between a quarter and four.
 //!
 //! Beside the factors there is the steady **ratio** of truth to the count that was given out, factor
@@ -101,9 +102,11 @@ pub struct Estimate {
     pub text: u64,
     /// Tokens of everything else: the template, token ids, images, sound.
     pub fixed: u64,
-    /// The count is exact: no factor is applied.
+    /// The model's own vocabulary counted: no factor is applied.
+    pub own: bool,
+    /// The engine will count the same.
     pub exact: bool,
-    /// It holds what has a set price instead of a count, so that it teaches nothing.
+    /// It holds what is priced or guessed instead of counted, so that it teaches nothing.
     pub priced: bool,
     /// The tokens given out, once [`Estimate::apply`] has set them.
     pub given: u64,
@@ -112,7 +115,7 @@ pub struct Estimate {
 impl Estimate {
     /// Sets and returns the tokens of the whole prompt.
     pub fn apply(&mut self, learned: &Learned) -> u64 {
-        let factor = if self.exact { ONE } else { learned.factor(&self.mix) };
+        let factor = if self.own { ONE } else { learned.factor(&self.mix) };
         let text = u128::from(self.text).saturating_mul(factor.into());
         let rounded = text.saturating_add(u128::from(ONE / 2)) >> ONE.trailing_zeros();
         let text = u64::try_from(rounded).unwrap_or(u64::MAX);
@@ -132,7 +135,7 @@ impl Estimate {
         if truth > most || truth.saturating_mul(absurd) < plain {
             return None;
         }
-        let learns = !self.exact && self.text >= MIN_TEXT && !self.mix.is_empty();
+        let learns = !self.own && self.text >= MIN_TEXT && !self.mix.is_empty();
         let of_text = truth.checked_sub(self.fixed).filter(|_| learns);
         Some(Observation {
             mix: self.mix,

@@ -15,12 +15,12 @@
 //!
 //! Trade-offs: usage that lies more than [`TAIL`] bytes before the end (an answer with the log
 //! probabilities of its prompt) is not found, and neither is that of compressed answers. An event
-//! whose JSON goes over several `data:` lines is not read. All of that means only that an answer
-//! teaches nothing.
+//! whose JSON goes over several `data:` lines is not read. Such an answer teaches nothing, and is
+//! charged by its length.
 
 /// Bytes of the end of an answer that are kept. The usage and what engines put behind it take some
 /// hundred.
-pub const TAIL: usize = 4096;
+pub const TAIL: usize = 2048;
 
 /// Digits that a count may have: what is longer is no count.
 const MAX_DIGITS: usize = 15;
@@ -64,11 +64,18 @@ pub enum Form {
 }
 
 /// Follows an answer for its usage. Memory: at most twice [`TAIL`].
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct UsageReader {
     tail: Vec<u8>,
     /// What the first piece said.
     first: Usage,
+}
+
+/// Answers must not be printed, so neither is what holds a part of one.
+impl std::fmt::Debug for UsageReader {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UsageReader").finish_non_exhaustive()
+    }
 }
 
 impl UsageReader {

@@ -7,7 +7,7 @@
 use rustc_hash::FxHashMap;
 
 use super::{Estimate, Learned, ONE, Observation};
-use crate::config::{Model, Policy};
+use crate::config::{Model, Policy, Tokenizer};
 use crate::port::{Port, StoreError};
 use crate::stats::StatId;
 
@@ -155,6 +155,9 @@ impl Calibrations {
 }
 
 /// The name of the tokenizer that counts for a model.
-fn tokenizer(_: &Model) -> &'static str {
-    "estimate"
+fn tokenizer(model: &Model) -> &str {
+    match &model.tokenizer {
+        Tokenizer::Estimate => "estimate",
+        Tokenizer::Vocabulary(name) => name,
+    }
 }

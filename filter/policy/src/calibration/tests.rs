@@ -123,7 +123,7 @@ fn short_prompts_prices_and_exact_counts_are_not_learned_from() {
     let cases = [
         ("short", estimate("Hello"), false),
         ("an image", Estimate { priced: true, ..long }, false),
-        ("exact", Estimate { exact: true, ..long }, true),
+        ("exact", Estimate { own: true, ..long }, true),
         ("mostly ids", Estimate { fixed: 5_000, ..estimate("Hello") }, true),
     ];
     for (what, mut estimate, ratio) in cases {
@@ -138,7 +138,7 @@ fn short_prompts_prices_and_exact_counts_are_not_learned_from() {
         // A tokenizer that is wrong shows all the same.
         assert_eq!(learned.ratio().map(permille), ratio.then_some(2_000), "{what}");
     }
-    let mut exact = Estimate { exact: true, ..long };
+    let mut exact = Estimate { own: true, ..long };
     let mut learned = Learned::default();
     for _ in 0..30 {
         teach(&mut learned, &ENGLISH.repeat(4), 200);

@@ -13,6 +13,7 @@ use crate::port::Port;
 use crate::sse::FirstEvent;
 use crate::stats::{ExecPhase, Objective, StatId};
 use crate::timing::{Moment, millis, nanos, rfc3339, whole_millis};
+use crate::usage::Usage;
 
 /// What an answer's headers are to carry, and whether its data must be shown to the engine.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -137,22 +138,22 @@ impl Engine {
         }
     }
 
-    /// Takes the end of a piece of an answer, for its usage.
-    pub fn tail(&mut self, stream: StreamId, piece: &[u8]) {
+    /// Takes the end of a piece of an answer, for its usage, and the length of the whole piece.
+    pub fn tail(&mut self, stream: StreamId, tail: &[u8], bytes: usize) {
         if let Some(request) = self.requests.get_mut(&stream)
             && let Phase::Running { answer, .. } = &mut request.phase
         {
-            answer.usage.feed(piece);
+            answer.usage.feed(tail);
+            let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+            answer.bytes = answer.bytes.saturating_add(bytes);
         }
     }
 
     /// Holds the engine's count of a prompt against the one that was given out.
-    fn learn(&mut self, request: &Request) {
-        let (Some(job), Phase::Running { answer, .. }) = (&request.job, &request.phase) else {
-            return;
-        };
+    fn learn(&mut self, request: &Request, told: Usage) {
+        let Some(job) = &request.job else { return };
         let model = request.policy.models.get(job.model);
-        if let (Some(model), Some(truth)) = (model, answer.told().prompt_tokens) {
+        if let (Some(model), Some(truth)) = (model, told.prompt_tokens) {
             self.calibrations.learn(&model.name, &job.estimate, truth);
         }
     }
@@ -192,8 +193,12 @@ impl Engine {
             }
             Phase::Over { outcome, .. } => *outcome,
         };
-        self.learn(&request);
-        let bill = bill(&request, outcome);
+        let told = match &request.phase {
+            Phase::Running { answer, .. } => answer.told(),
+            _ => Usage::default(),
+        };
+        self.learn(&request, told);
+        let bill = bill(&request, outcome, told);
         self.bill(&mut request, bill, now.mono, port);
         let labels = self.labels(&request, request.job.as_ref());
         count(&request, labels, outcome, now.mono, port);
@@ -241,16 +246,24 @@ fn stamp(
     headers
 }
 
+/// Bytes of an answer that are charged as one token where the engine's count is not found.
+const BYTES_A_TOKEN: u64 = 4;
+
 /// What a request that ends costs its key. One that never ran costs nothing; one that the engine
 /// refused or broke off costs what it was answered; any other its prompt and its answer.
-fn bill(request: &Request, outcome: Outcome) -> Bill {
+fn bill(request: &Request, outcome: Outcome, told: Usage) -> Bill {
     let (Phase::Running { answer, .. }, Some(job)) = (&request.phase, &request.job) else {
         return Bill::Nothing;
     };
-    let delivered = answer.events.tokens();
-    let usage = answer.told();
-    let prompt = usage.prompt_tokens.unwrap_or(job.prompt_tokens);
-    match (usage.completion_tokens, outcome) {
+    let delivered = if answer.event_stream {
+        answer.events.tokens()
+    } else {
+        // An answer whose usage was not found: no token is longer than this on average, and it is
+        // the client who chose what stands behind the usage.
+        (answer.bytes / BYTES_A_TOKEN).min(job.output_cap.unwrap_or(u64::MAX))
+    };
+    let prompt = told.prompt_tokens.unwrap_or(job.prompt_tokens);
+    match (told.completion_tokens, outcome) {
         (Some(output), _) => Bill::Tokens(prompt.saturating_add(output)),
         (None, Outcome::ClientError | Outcome::EngineError) if delivered == 0 => Bill::Tokens(0),
         (None, _) => Bill::Tokens(prompt.saturating_add(delivered)),

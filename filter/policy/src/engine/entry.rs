@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 use crate::request::{self, Endpoint, PathMatch, Read};
 use crate::stats::{StatId, UNKNOWN};
 use crate::timing::{Moment, millis, nanos, whole_millis};
-use crate::tokens::kind::{Mix, Sampler};
+use crate::tokens::kind::Sampler;
 use crate::tokens::{ExactCounter, WordPiece};
 use crate::{keys, members};
 
@@ -259,10 +259,21 @@ impl Engine {
         let expected = u64::from(policy.expected_output_tokens)
             .saturating_mul(facts.choices)
             .saturating_mul(facts.prompts.max(1));
-        let output = facts.output_cap().map_or(expected, |cap| cap.min(expected));
+        let output_cap = facts.output_cap();
+        let output = output_cap.map_or(expected, |cap| cap.min(expected));
         let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
         let pool = pool.id;
-        let job = Job { model, class, prompt_tokens, estimate, usage_asked, pool, lane, flow };
+        let job = Job {
+            model,
+            class,
+            prompt_tokens,
+            output_cap,
+            estimate,
+            usage_asked,
+            pool,
+            lane,
+            flow,
+        };
         Ok((job, prompt_tokens.saturating_add(output)))
     }
 
@@ -276,14 +287,15 @@ impl Engine {
         let (count, mix) = if let Some(vocabulary) = vocabulary {
             let limit = policy.count_limit;
             let mut counter = ExactCounter::new(&vocabulary, &mut self.memo, limit);
-            (model.template.count(read, &mut counter), Mix::default())
+            (model.template.count(read, &mut counter), None)
         } else {
             let mut counter = WordPiece::default();
             let mut sampler = Sampler::new(&mut counter);
-            (model.template.count(read, &mut sampler), sampler.mix())
+            (model.template.count(read, &mut sampler), Some(sampler.mix()))
         };
         let mut estimate = Estimate {
-            mix,
+            own: mix.is_none(),
+            mix: mix.unwrap_or_default(),
             text: count.text,
             fixed: count.fixed,
             exact: count.exact,

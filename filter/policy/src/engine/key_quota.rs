@@ -5,11 +5,11 @@ use std::rc::Rc;
 
 use super::Engine;
 use super::request_state::Request;
-use crate::ids::{Nanos, SlotId};
+use crate::ids::{FlowId, Nanos, SlotId};
 use crate::members;
 use crate::outcome::Outcome;
 use crate::port::{Port, StoreError};
-use crate::quota::{Ask, Broken, Standing};
+use crate::quota::{Ask, Broken, KeyLimits, Standing};
 use crate::refusal::Refusal;
 use crate::stats::{QuotaLimit, StatId, UNKNOWN};
 
@@ -41,6 +41,8 @@ impl Engine {
     ) -> Result<(), Refusal> {
         let Some(caller) = request.caller else { return Ok(()) };
         let Some((owner, limits)) = request.policy.keys.quota(caller.entry) else { return Ok(()) };
+        // A push while the body came: what counts is what serves now.
+        let limits = self.limits_now(request, owner).unwrap_or(limits);
         if limits.is_none() {
             return Ok(());
         }
@@ -74,10 +76,7 @@ impl Engine {
         let (Some(mut reservation), Some(slot)) = (request.reservation.take(), self.slot) else {
             return;
         };
-        if !Rc::ptr_eq(&request.policy, &self.policy) {
-            let mut quotas = self.policy.keys.quotas();
-            let limits = quotas.find(|(owner, _)| *owner == reservation.owner).unzip().1;
-            let limits = limits.unwrap_or(reservation.limits);
+        if let Some(limits) = self.limits_now(request, reservation.owner) {
             reservation.limits = limits.shared_with(&reservation.limits);
         }
         let done = match bill {
@@ -85,6 +84,14 @@ impl Engine {
             Bill::Tokens(cost) => self.quotas.settle(reservation, cost, slot, now, port),
         };
         port.count(StatId::SharedStateErrors, u64::from(done.is_err()));
+    }
+
+    /// An owner's limits in the policy that serves, where that is not the request's own.
+    fn limits_now(&self, request: &Request, owner: FlowId) -> Option<KeyLimits> {
+        if Rc::ptr_eq(&request.policy, &self.policy) {
+            return None;
+        }
+        self.policy.keys.quotas().find(|(other, _)| *other == owner).map(|(_, limits)| limits)
     }
 
     /// The index of a request's key in the policy that serves now, by its id.

@@ -50,6 +50,8 @@ pub(super) struct Job {
     pub(super) model: usize,
     pub(super) class: usize,
     pub(super) prompt_tokens: u64,
+    /// The most output tokens it may have, over all choices and prompts.
+    pub(super) output_cap: Option<u64>,
     /// What the engine's own count is held against.
     pub(super) estimate: Estimate,
     /// Its answer will say what it cost, even as a stream.
@@ -92,6 +94,8 @@ pub(super) struct Answer {
     pub(super) event_stream: bool,
     /// What was delivered of an event stream, where the key pays for it.
     pub(super) events: Events,
+    /// Bytes of an answer that comes whole.
+    pub(super) bytes: u64,
     /// Where an event stream stands before its first event.
     pub(super) watch: FirstEvent,
     /// Where its usage is read.

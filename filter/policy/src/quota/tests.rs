@@ -173,6 +173,19 @@ fn foreign_bytes_are_counted_and_replaced() {
 }
 
 #[test]
+fn an_end_that_could_not_be_written_does_not_lock_the_key_out() {
+    let host = Host::default();
+    let mut gate = Instance::new(1, &host);
+    let rule = limits(100, 100, 600, 1);
+    let (held, _) = gate.ask(rule, 1, 0).expect("fits");
+    host.fail(true);
+    let failed = gate.quotas.settle(held, 1, gate.slot, 0, &mut host.clone());
+    assert_eq!(failed, Err(StoreError::Host));
+    host.fail(false);
+    assert!(gate.ask(rule, 1, 0).is_ok());
+}
+
+#[test]
 fn a_failing_store_takes_nothing() {
     let host = Host::default();
     let mut gate = Instance::new(1, &host);

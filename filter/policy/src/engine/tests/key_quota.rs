@@ -175,3 +175,26 @@ fn a_stream_is_charged_what_the_engine_says_or_else_what_came() {
     }
     assert!(found.iter().all(|account| *account == found[0]), "{found:?}");
 }
+
+#[test]
+fn an_answer_whose_usage_is_out_of_sight_is_charged_by_its_length() {
+    let left = |answer: &str, cap: &str| {
+        let mut gate = Gate::new(&limited(10, r#""tokens_per_minute": 100000"#));
+        let body =
+            format!(r#"{{"model":"big"{cap},"messages":[{{"role":"user","content":"Hi"}}]}}"#);
+        let stream = gate.admitted("shop-key", body.as_bytes());
+        gate.respond(stream, 200, false);
+        gate.engine.tail(stream, answer.as_bytes(), answer.len());
+        gate.end(stream, Ending::Complete);
+        let (stream, _) = gate.ask("shop-key", &chat("big"));
+        let stamp = gate.respond(stream, 400, false);
+        let found = header(&stamp.headers, "x-ratelimit-remaining-tokens").expect("limited");
+        found.parse::<u64>().expect("a number")
+    };
+    let long = format!(r#"{{"choices":[{{"text":"{}"}}]}}"#, "word".repeat(1_000));
+    let none = left("", "");
+    assert_eq!(none - left(&long, ""), long.len() as u64 / 4);
+    assert_eq!(none - left(&long, r#","max_tokens":7"#), 7);
+    let told = r#"{"usage":{"prompt_tokens":9,"completion_tokens":5}}"#;
+    assert!(left(told, "") > none - 20);
+}

@@ -22,7 +22,7 @@ impl Gate {
             match watch {
                 Watch::Nothing => {}
                 Watch::Beginning => watch = self.data(stream, piece.as_bytes()),
-                Watch::Tails => self.engine.tail(stream, piece.as_bytes()),
+                Watch::Tails => self.engine.tail(stream, piece.as_bytes(), piece.len()),
             }
         }
         let line = self.end(stream, Ending::Complete);
@@ -136,7 +136,7 @@ fn a_push_keeps_what_was_learned_and_requests_of_the_old_policy_still_teach() {
     gate.engine.retire(&new, &mut gate.host.clone());
     gate.engine.adopt(Rc::clone(&new), &mut gate.host.clone());
     gate.respond(running, 200, false);
-    gate.engine.tail(running, truth.as_bytes());
+    gate.engine.tail(running, truth.as_bytes(), truth.len());
     gate.end(running, Ending::Complete);
     gate.refreshed();
     let learned = gate.answered(&body(false, false), 200, false, &[]);
