@@ -346,3 +346,64 @@ fn long_json_is_counted_in_steps_and_as_it_stands_once_the_counter_is_full() {
         assert!(bucket.1.contains("[1.5, 1.5") && bucket.1.contains("]}}\n\n.\na"));
     }
 }
+
+/// The texts of a reply with one call of these arguments.
+fn called(name: &str, arguments: &str) -> (String, bool) {
+    let text: String = arguments
+        .chars()
+        .flat_map(|char| match char {
+            '"' | '\\' => vec!['\\', char],
+            _ => vec![char],
+        })
+        .collect();
+    let (texts, _, exact) = chat(&format!(
+        r#"{{"messages":[{{"role":"assistant","tool_calls":[
+            {{"function":{{"name":"{name}","arguments":"{text}"}}}}]}}]}}"#
+    ));
+    (texts.concat(), exact)
+}
+
+#[test]
+fn long_arguments_that_prove_to_be_no_json_leave_nothing_behind() {
+    for name in ["f", "ff", "fff"] {
+        let broken = format!(r#"{{"a":["{}","{}"]"#, "x".repeat(32_768), "字".repeat(40));
+        let (text, exact) = called(name, &broken);
+        assert!(!text.contains('x') && !text.contains('字') && exact, "{name}");
+        let (text, _) = called(name, &format!("{broken}}}"));
+        assert!(text.contains("字\"]</｜DSML｜parameter>\n</｜DSML｜invoke>"), "{name}");
+    }
+}
+
+#[test]
+fn garbled_arguments_of_any_kind_are_counted_without_a_fault() {
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 1_000_003).unwrap() % below
+    };
+    let words = ["字", "😀", "\\n", "\"", ",", "[", "]", "{", "}", ":", "\\u4e2d", "é", " ", "1e9"];
+    for _ in 0..60 {
+        let mut json = String::from("{\"a\":[");
+        while json.len() < 70_000 {
+            json.push_str(&format!(
+                "\"{}{}\",",
+                "x".repeat(random(9_000)),
+                "字".repeat(random(50))
+            ));
+        }
+        json.push_str("1],\"b\":{\"c\":1.5}}");
+        for _ in 0..random(3) {
+            let at = json.floor_char_boundary(random(json.len()));
+            json.insert_str(at, words[random(words.len())]);
+        }
+        if random(2) == 0 {
+            json.truncate(json.floor_char_boundary(random(json.len())));
+        }
+        let good = python::arguments(&json, &mut |_, _| Ok(()));
+        let (text, _) = called("f", &json);
+        let written = text.contains("DSML｜parameter") || text.contains("\"a\":[");
+        assert_eq!(written, !good.is_err_and(|error| !error.only_here()));
+    }
+}

@@ -34,12 +34,10 @@ impl Prompt<'_, '_> {
                 self.run.push(raw);
                 continue;
             }
-            let start = self.run.buffer().len();
             let written = self
                 .run
                 .python(self.counter, |out, pause| python::function(raw, turn.tools, out, pause));
             if !written.unwrap_or(false) {
-                self.run.buffer().truncate(start);
                 self.run.push(raw);
                 self.exact = false;
             }
@@ -95,22 +93,21 @@ impl Prompt<'_, '_> {
                 &decoded
             })
         });
-        let start = out.len();
-        let followed = if self.counter.is_full() {
-            out.push_str(json);
-            Ok(true)
-        } else {
-            self.run.python(self.counter, |out, pause| parameters(json, out, pause))
-        };
-        let out = self.run.buffer();
-        if let Err(error) = followed {
-            out.truncate(start);
+        // Checked before anything is written, as what is written may be counted on the way.
+        match python::arguments(json, &mut |_, _| Ok(())) {
+            _ if self.counter.is_full() => out.push_str(json),
+            Ok(()) => {
+                let write = |out: &mut String, pause: &mut Pause<'_>| parameters(json, out, pause);
+                self.exact &= self.run.python(self.counter, write).is_ok();
+            }
             // What is no object of JSON is to the engine one without arguments.
-            if error.only_here() {
+            Err(error) if error.only_here() => {
                 self.exact = false;
                 out.push_str(json);
             }
+            Err(_) => {}
         }
+        let out = self.run.buffer();
         out.push_str("\n</｜DSML｜invoke>");
     }
 }
