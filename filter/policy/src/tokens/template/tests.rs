@@ -291,6 +291,16 @@ fn nothing_hides_where_a_request_asks_for_what_is_not_followed() {
     }
 }
 
+/// A value as Python writes it, and whether that is certain.
+fn dumped(json: &str) -> (String, bool) {
+    let mut texts = Texts::default();
+    let mut run = run::Run::new(&mut texts);
+    python::dump(json, &mut run).unwrap();
+    run.end();
+    let exact = run.exact;
+    (texts.0.concat(), exact)
+}
+
 #[test]
 fn json_comes_out_as_python_writes_it() {
     for (json, python) in [
@@ -306,9 +316,7 @@ fn json_comes_out_as_python_writes_it() {
         ),
         ("[true ,false,\nnull]", "[true, false, null]"),
     ] {
-        let mut out = String::new();
-        python::dump(json, &mut out, &mut |_| true).unwrap();
-        assert_eq!(out, python, "{json}");
+        assert_eq!(dumped(json), (python.to_owned(), true), "{json}");
     }
 }
 
@@ -345,4 +353,209 @@ fn long_json_is_counted_in_steps_and_as_it_stands_once_the_counter_is_full() {
         assert_eq!(bucket.1.contains(&whole), careful);
         assert!(bucket.1.contains("[1.5, 1.5") && bucket.1.contains("]}}\n\n.\na"));
     }
+}
+
+/// The texts of a reply with one call of these arguments.
+fn called(name: &str, arguments: &str) -> (String, bool) {
+    let text: String = arguments
+        .chars()
+        .flat_map(|char| match char {
+            '"' | '\\' => vec!['\\', char],
+            _ => vec![char],
+        })
+        .collect();
+    let (texts, _, exact) = chat(&format!(
+        r#"{{"messages":[{{"role":"assistant","tool_calls":[
+            {{"function":{{"name":"{name}","arguments":"{text}"}}}}]}}]}}"#
+    ));
+    (texts.concat(), exact)
+}
+
+#[test]
+fn long_arguments_that_prove_to_be_no_json_leave_nothing_behind() {
+    for name in ["f", "ff", "fff"] {
+        let broken = format!(r#"{{"a":["{}","{}"]"#, "x".repeat(32_768), "字".repeat(40));
+        let (text, exact) = called(name, &broken);
+        assert!(!text.contains('x') && !text.contains('字') && exact, "{name}");
+        let (text, _) = called(name, &format!("{broken}}}"));
+        assert!(text.contains("字\"]</｜DSML｜parameter>\n</｜DSML｜invoke>"), "{name}");
+    }
+}
+
+#[test]
+fn garbled_arguments_of_any_kind_are_counted_without_a_fault() {
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 1_000_003).unwrap() % below
+    };
+    let words = ["字", "😀", "\\n", "\"", ",", "[", "]", "{", "}", ":", "\\u4e2d", "é", " ", "1e9"];
+    for _ in 0..60 {
+        let mut json = String::from("{\"a\":[");
+        while json.len() < 70_000 {
+            json.push_str(&format!(
+                "\"{}{}\",",
+                "x".repeat(random(9_000)),
+                "字".repeat(random(50))
+            ));
+        }
+        json.push_str("1],\"b\":{\"c\":1.5}}");
+        for _ in 0..random(3) {
+            let at = json.floor_char_boundary(random(json.len()));
+            json.insert_str(at, words[random(words.len())]);
+        }
+        if random(2) == 0 {
+            json.truncate(json.floor_char_boundary(random(json.len())));
+        }
+        let good = python::arguments(&json, &mut |_, _, _| Ok(()));
+        let (text, _) = called("f", &json);
+        let written = text.contains("DSML｜parameter") || text.contains("\"a\":[");
+        assert_eq!(written, !good.is_err_and(|error| !error.only_here()));
+    }
+}
+
+#[test]
+fn numbers_that_take_long_are_added_as_they_stand() {
+    let long = "0.1000000000000000055511151231257827";
+    assert_eq!(dumped(long), (long.to_owned(), false));
+    assert_eq!(dumped("0.12345678901234567891"), ("0.12345678901234568".to_owned(), true));
+    let list = format!("[{}]", vec!["8.41e-300"; 40_000].join(","));
+    let (text, exact) = dumped(&list);
+    assert!(!exact && text.len() >= list.len() + 39_999);
+    assert_eq!(dumped(r#"{"a":{"b":1,"c":{"b":2}},"b":3}"#).1, true);
+    assert_eq!(dumped(r#"{"a":{"b":1,"\u0062":{"b":2}},"b":3}"#).1, false);
+}
+
+#[test]
+fn messages_without_text_cost_their_markers() {
+    let generic = |messages: &[String]| {
+        let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+        count_at(Endpoint::ChatCompletions, &Template::GENERIC, &body).1
+    };
+    let of = |role: &str, times: usize| vec![format!(r#"{{"role":"{role}"}}"#); times];
+    // Ordinary chats: as many markers as turns.
+    assert_eq!(generic(&of("user", 1)), 4);
+    assert_eq!(generic(&[of("system", 1), of("user", 1), of("assistant", 1)].concat()), 5);
+    let tools = [of("user", 1), of("assistant", 1), of("tool", 2)].concat();
+    assert_eq!(generic(&tools), 1 + 3 + 1 + 3);
+    for role in ["user", "assistant", "system", "other"] {
+        assert!(generic(&of(role, 10_000)) >= 29_990, "{role}");
+    }
+}
+
+#[test]
+fn many_short_names_count_under_the_generic_template_only() {
+    let body = |times: usize| {
+        let message = format!(r#"{{"role":"user","content":"","name":"{}"}}"#, "x".repeat(98));
+        format!(r#"{{"messages":[{}]}}"#, vec![message; times].join(","))
+    };
+    let count = |template: &Template, times: usize| {
+        let body = body(times);
+        let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        template.count(&read, &mut Texts::default())
+    };
+    assert_eq!(
+        (count(&Template::GENERIC, 1).fixed, count(&Template::GENERIC, 1).unsure),
+        (4, false)
+    );
+    let many = count(&Template::GENERIC, 100);
+    assert_eq!((many.fixed, many.unsure), (4 + 98 * 3 + (10_000_u64 - 1024).div_ceil(3), true));
+    let own = count(&DEEPSEEK, 100);
+    assert!(own.exact && !own.unsure);
+}
+
+#[test]
+fn counts_that_teach_nothing_say_so() {
+    let count = |template: &Template, endpoint: Endpoint, body: &str| {
+        let read = request::read(endpoint, body.as_bytes()).unwrap();
+        template.count(&read, &mut Texts::default())
+    };
+    let long = "long ".repeat(40);
+    for template in [&DEEPSEEK, &Template::GENERIC] {
+        let chat = |fields: &str, part: &str| {
+            let message = format!(r#"{{"role":"user","content":[{part}]}}"#);
+            let body = format!(r#"{{{fields}"messages":[{message}]}}"#);
+            count(template, Endpoint::ChatCompletions, &body)
+        };
+        assert!(!chat("", r#""a""#).unsure);
+        let video = chat("", r#"{"type":"video_url","video_url":{"url":"x"}}"#);
+        assert!(video.unsure && !video.exact && video.fixed >= 8 * 576);
+        assert!(chat("", r#"{"type":"prompt_embeds","data":"x"}"#).fixed >= 8 * 576);
+        assert!(chat(r#""truncate_prompt_tokens":5,"#, "").unsure);
+        assert!(chat("", r#"{"type":"new"}"#).unsure);
+        assert!(count(template, Endpoint::Completions, r#"{"prompt":[1,2]}"#).unsure);
+        let system = format!(r#"{{"max_tokens":1,"messages":[],"metadata":"{long}"}}"#);
+        assert!(!count(template, Endpoint::Messages, &system).unsure);
+    }
+    let named = format!(r#"{{"messages":[{{"role":"user","name":"{long}"}}]}}"#);
+    assert!(count(&Template::GENERIC, Endpoint::ChatCompletions, &named).unsure);
+    assert!(!count(&DEEPSEEK, Endpoint::ChatCompletions, &named).unsure);
+}
+
+#[test]
+fn an_empty_reasoning_stands_before_one_of_the_old_name() {
+    let of = |fields: &str| {
+        chat(&format!(r#"{{"messages":[{{"role":"assistant","content":"a",{fields}}}]}}"#))
+            .0
+            .concat()
+    };
+    assert_eq!(of(r#""reasoning":"","reasoning_content":"r""#), ".\n\na");
+    assert_eq!(of(r#""reasoning":null,"reasoning_content":"r""#), ".\n\nra");
+    assert!(!chat(r#"{"messages":[]}"#).2);
+}
+
+/// Notes the longest text that was no part of the body.
+#[derive(Debug)]
+struct Copies<'a>(&'a str, usize, String);
+
+impl TokenCounter for Copies<'_> {
+    fn text(&mut self, text: &str) {
+        if !self.0.as_bytes().as_ptr_range().contains(&text.as_ptr()) {
+            self.1 = self.1.max(text.len());
+        }
+        self.2.push_str(text);
+    }
+
+    fn tokens(&self) -> u64 {
+        1
+    }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn long_texts_that_are_joined_or_decoded_are_counted_in_steps() {
+    let copies = |body: &str| {
+        let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        let mut copies = Copies(body, 0, String::new());
+        let exact = DEEPSEEK.count(&read, &mut copies).exact;
+        (copies.1, exact, copies.2)
+    };
+    let prose = "some words\\nand 中文。\\n汉字 ".repeat(30_000);
+    let plain = "word ".repeat(200_000);
+    let user = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
+    let three = [user(&plain), user(&prose), user(&plain)].join(",");
+    let (longest, exact, text) = copies(&format!(r#"{{"messages":[{three}]}}"#));
+    assert!(longest <= 70_000 && exact, "{longest}");
+    let decoded = prose.replace("\\n", "\n");
+    assert_eq!(text, format!(".\n\n{plain}\n\n{decoded}\n\n{plain}"));
+    // Without any place to cut the count says that it is not certain.
+    let (longest, exact, text) =
+        copies(&format!(r#"{{"messages":[{}]}}"#, user(&"\\n字".repeat(9))));
+    assert!(longest < 99 && exact && text.ends_with("\n字"));
+    let solid = user(&format!("\\n{}", "字".repeat(200_000)));
+    let (longest, exact, _) = copies(&format!(r#"{{"messages":[{solid}]}}"#));
+    assert!(longest <= 330_000 && !exact, "{longest}");
+    // Fields of a tool that are not known, twice as long when written.
+    let extras = "1,".repeat(400_000);
+    let tool = format!(
+        r#"{{"type":"function","function":{{"name":"f","x":[{extras}1],"y":"\n{plain}"}}}}"#
+    );
+    let message = format!(r#"{{"role":"developer","content":"a","tools":[{tool}]}}"#);
+    let (longest, exact, text) = copies(&format!(r#"{{"messages":[{message}]}}"#));
+    assert!(longest <= 70_000 && exact && text.contains("1, 1], \"y\": \"\\nword"), "{longest}");
 }
