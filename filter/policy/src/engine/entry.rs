@@ -299,7 +299,7 @@ impl Engine {
             text: count.text,
             fixed: count.fixed,
             exact: count.exact,
-            priced: read.facts.images > 0 || read.facts.audio > 0,
+            priced: count.unsure || read.facts.images > 0 || read.facts.audio > 0,
             given: 0,
         };
         self.calibrations.apply(&model.name, &mut estimate);
