@@ -2,7 +2,9 @@
 //! ones the leftmost.
 //!
 //! Few symbols are merged by looking through all of them for every merge, which needs no memory and
-//! stays in the cache; many by a heap of pairs.
+//! stays in the cache; many by a heap of pairs, unless they are a few runs of equal ones (blanks,
+//! rulers), which are merged run by run: a token comes later than its parts, so all pairs of the
+//! smallest kind may be merged at once.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,6 +20,11 @@ pub(super) struct Scratch {
     /// The symbols the next call merges.
     pub(super) ids: Vec<u32>,
     symbols: Vec<Symbol>,
+    runs: Vec<Run>,
+    next_runs: Vec<Run>,
+    /// Symbols that were merged by the heap and pairs of runs that were looked at, since the counter
+    /// began: the work that a text can make dear.
+    pub(super) steps: u64,
     /// Merged id and position, so that the smallest is the next merge.
     heap: BinaryHeap<Reverse<(u32, u32)>>,
 }
@@ -32,10 +39,96 @@ struct Symbol {
     next: u32,
 }
 
+/// Equal symbols in a row.
+#[derive(Clone, Copy)]
+struct Run {
+    id: u32,
+    length: usize,
+}
+
+/// More runs than this are left to the heap.
+const MAX_RUNS: usize = 4;
+
 /// How many symbols are left of these.
 #[inline]
 pub(super) fn merge(pairs: &Pairs, scratch: &mut Scratch) -> usize {
-    if scratch.ids.len() <= SHORT { short(pairs, &scratch.ids) } else { long(pairs, scratch) }
+    if scratch.ids.len() <= SHORT {
+        return short(pairs, &scratch.ids);
+    }
+    if find_runs(scratch) { by_runs(pairs, scratch) } else { long(pairs, scratch) }
+}
+
+/// Puts the runs into `runs`, if they are few.
+fn find_runs(scratch: &mut Scratch) -> bool {
+    let Scratch { ids, runs, .. } = scratch;
+    runs.clear();
+    for &id in &*ids {
+        push(runs, id, 1);
+        if runs.len() > MAX_RUNS {
+            return false;
+        }
+    }
+    true
+}
+
+#[inline]
+fn push(runs: &mut Vec<Run>, id: u32, length: usize) {
+    match runs.last_mut() {
+        Some(last) if last.id == id => last.length = last.length.wrapping_add(length),
+        _ if length == 0 => {}
+        _ => runs.push(Run { id, length }),
+    }
+}
+
+fn by_runs(pairs: &Pairs, scratch: &mut Scratch) -> usize {
+    let Scratch { runs, next_runs, steps, .. } = scratch;
+    loop {
+        let mut best = NONE;
+        let mut parts = (NONE, NONE);
+        let mut before = NONE;
+        for &Run { id, length } in &*runs {
+            for (left, right) in [(before, id), (id, id)] {
+                if left == NONE || (left == right && length < 2) {
+                    continue;
+                }
+                let merged = pairs.get(left, right);
+                if merged < best {
+                    best = merged;
+                    parts = (left, right);
+                }
+            }
+            before = id;
+        }
+        *steps = steps.saturating_add((runs.len() as u64).saturating_mul(2));
+        if best == NONE {
+            return runs.iter().fold(0, |sum, run| sum.wrapping_add(run.length));
+        }
+        let (left, right) = parts;
+        next_runs.clear();
+        let mut at = 0;
+        // Whether the first of the run went with the last of the one before.
+        let mut is_taken = false;
+        while let Some(&Run { id, length }) = runs.get(at) {
+            at = at.wrapping_add(1);
+            let length = length.saturating_sub(usize::from(is_taken));
+            is_taken = false;
+            if left == right && id == left {
+                push(next_runs, best, length / 2);
+                push(next_runs, id, length % 2);
+            } else if left != right
+                && id == left
+                && length > 0
+                && runs.get(at).is_some_and(|next| next.id == right)
+            {
+                is_taken = true;
+                push(next_runs, id, length.saturating_sub(1));
+                push(next_runs, best, 1);
+            } else {
+                push(next_runs, id, length);
+            }
+        }
+        std::mem::swap(runs, next_runs);
+    }
 }
 
 /// The same for up to `SHORT` symbols.
@@ -81,8 +174,9 @@ pub(super) fn short(pairs: &Pairs, ids: &[u32]) -> usize {
 }
 
 fn long(pairs: &Pairs, scratch: &mut Scratch) -> usize {
-    let Scratch { ids, symbols, heap } = scratch;
+    let Scratch { ids, symbols, heap, steps, .. } = scratch;
     let mut count = ids.len();
+    *steps = steps.saturating_add(count as u64);
     let mut entries = std::mem::take(heap).into_vec();
     entries.clear();
     symbols.clear();

@@ -6,7 +6,9 @@
 //!
 //! Where it is not exact, [`TokenCounter::is_exact`] says so:
 //! - Counting ends early once the count has passed a limit: no size class or quota asks how far. The
-//!   rest is taken to have as many tokens a byte as the text so far.
+//!   rest is taken to have as many tokens a byte as the text so far, a token in four bytes at least.
+//! - Counting ends early, too, when long pieces were too much work: pieces that merge into very few
+//!   tokens would otherwise never reach the limit. Runs of equal characters are no such work.
 //! - A piece of more than 6144 bytes (a run of letters, blanks, signs or hanzi without any break) is
 //!   merged in parts, because the work for one piece grows faster than its length. Real texts with
 //!   such a piece differ by a token or two.
@@ -36,6 +38,16 @@ use tables::hash;
 /// whole characters, and of 128, the length of the longest blanks and rulers a vocabulary has.
 pub const MAX_PIECE: usize = 6144;
 
+/// Steps of dear work for every token of the limit: symbols that long pieces are merged from. Texts
+/// with a token in fewer characters never come so far before the limit ends the count.
+const STEPS_A_TOKEN: u64 = 16;
+/// Steps that any limit allows: 128 KiB of one long piece behind another.
+const MIN_BUDGET: u64 = 1 << 17;
+
+/// Bytes a token has at most in what was not looked at: whoever puts blanks before a dense text
+/// shall not have it estimated by the blanks.
+const BYTES_A_TOKEN: u64 = 4;
+
 /// Counts as the model's own tokenizer does.
 #[derive(Debug)]
 pub struct ExactCounter<'v> {
@@ -49,13 +61,17 @@ pub struct ExactCounter<'v> {
     skipped: u64,
     /// Whether a piece was merged in parts.
     is_cut: bool,
+    /// Steps of dear work (`Scratch::steps`) after which counting ends.
+    budget: u64,
 }
 
 impl<'v> ExactCounter<'v> {
     /// Starts at no tokens; counting ends early above `limit` tokens.
     pub fn new(vocabulary: &'v Vocabulary, memo: &'v mut Memo, limit: u64) -> Self {
         memo.serve(vocabulary.checksum);
-        Self { vocabulary, memo, limit, tokens: 0, seen: 0, skipped: 0, is_cut: false }
+        memo.scratch.steps = 0;
+        let budget = limit.saturating_mul(STEPS_A_TOKEN).max(MIN_BUDGET);
+        Self { vocabulary, memo, limit, tokens: 0, seen: 0, skipped: 0, is_cut: false, budget }
     }
 
     /// Counts what the added tokens of the first pass leave.
@@ -73,10 +89,10 @@ impl<'v> ExactCounter<'v> {
         between: impl Fn(&mut Self, &[u8]),
     ) {
         let mut at = 0;
-        while at < bytes.len() && self.tokens <= self.limit {
+        while at < bytes.len() && !self.is_full() {
             let (start, end) = added.find(bytes, at).unwrap_or((bytes.len(), bytes.len()));
             between(self, bytes.get(at..start).unwrap_or_default());
-            if self.tokens <= self.limit && start < end {
+            if !self.is_full() && start < end {
                 self.tokens = self.tokens.saturating_add(1);
                 self.seen = self.seen.saturating_add(end.wrapping_sub(start) as u64);
             }
@@ -87,14 +103,14 @@ impl<'v> ExactCounter<'v> {
     fn pieces(&mut self, bytes: &[u8]) {
         let vocabulary = self.vocabulary;
         let mut splitter = Splitter::new(&vocabulary.classes, vocabulary.rules, bytes);
-        while self.tokens <= self.limit {
+        while !self.is_full() {
             let Some(piece) = splitter.next() else { break };
             if piece.bytes.len() <= MAX_PIECE {
                 self.piece(piece);
             } else {
                 self.is_cut = true;
                 for bytes in piece.bytes.chunks(MAX_PIECE) {
-                    if self.tokens <= self.limit {
+                    if !self.is_full() {
                         self.piece(Piece { bytes, ..piece });
                     }
                 }
@@ -168,7 +184,7 @@ impl TokenCounter for ExactCounter<'_> {
             reason = "a product of two amounts, and a cast of floats saturates"
         )]
         let rest = (each * self.skipped as f64) as u64;
-        self.tokens.saturating_add(rest)
+        self.tokens.saturating_add(rest.max(self.skipped / BYTES_A_TOKEN))
     }
 
     fn is_exact(&self) -> bool {
@@ -176,7 +192,7 @@ impl TokenCounter for ExactCounter<'_> {
     }
 
     fn is_full(&self) -> bool {
-        self.tokens > self.limit
+        self.tokens > self.limit || self.memo.scratch.steps > self.budget
     }
 }
 

@@ -365,6 +365,79 @@ fn pieces_whose_hashes_collide_are_told_apart() {
 }
 
 #[test]
+fn runs_of_equal_symbols_are_merged_as_the_definition_says() {
+    let mut dice = Dice(7);
+    for round in 0..300 {
+        // Merges of any kind of two bytes and of what they make.
+        let mut merges: Vec<(u32, u32)> = Vec::new();
+        let mut pairs = Pairs::with_capacity(20);
+        while merges.len() < 20 {
+            let id = 256 + u32::try_from(merges.len()).unwrap();
+            let mut part = || match dice.below(2 + merges.len()) {
+                byte @ ..2 => u32::try_from(byte).unwrap(),
+                made => 254 + u32::try_from(made).unwrap(),
+            };
+            let pair = (part(), part());
+            if pairs.get(pair.0, pair.1) == NONE {
+                pairs.insert(pair.0, pair.1, id).unwrap();
+                merges.push(pair);
+            }
+        }
+        let mut text = vec![0; SHORT + 1 + dice.below(300)];
+        for byte in 0..u8::try_from(round % 4).unwrap() {
+            text.extend(vec![(byte + 1) % 2; 1 + dice.below(20)]);
+        }
+        let mut scratch = Scratch::default();
+        scratch.ids.extend(text.iter().map(|&byte| u32::from(byte)));
+        assert_eq!(merge(&pairs, &mut scratch), naive(&merges, &text).len(), "{merges:?} {text:?}");
+        assert!(scratch.steps > 0);
+    }
+}
+
+#[test]
+fn blanks_of_differing_lengths_are_little_work() {
+    let vocabulary = vocabulary();
+    let mut memo = Memo::default();
+    let text: String = (3000..3200).map(|length| " ".repeat(length) + "x").collect();
+    let mut counter = ExactCounter::new(&vocabulary, &mut memo, u64::MAX);
+    counter.text(&text);
+    assert!(counter.is_exact());
+    assert!(memo.scratch.steps < 200 * 100, "{}", memo.scratch.steps);
+}
+
+#[test]
+fn long_pieces_that_become_few_tokens_end_the_count_early() {
+    let vocabulary = vocabulary();
+    let mut memo = Memo::default();
+    let mut counter = ExactCounter::new(&vocabulary, &mut memo, 8192);
+    // Fewer than 8192 tokens would be left of a million bytes of it, if each were a long token.
+    let text = ("-=".repeat(2000) + " x").repeat(250);
+    counter.limit = u64::MAX;
+    counter.text(&text);
+    assert!(!counter.is_exact() && counter.is_full());
+    assert!(counter.tokens() >= text.len() as u64 / 4);
+    assert!(memo.scratch.steps <= MIN_BUDGET + MAX_PIECE as u64);
+    // The next count begins anew.
+    let mut counter = ExactCounter::new(&vocabulary, &mut memo, 8192);
+    counter.text("the");
+    assert_eq!((counter.tokens(), counter.is_exact()), (1, true));
+}
+
+#[test]
+fn what_is_not_looked_at_has_a_token_in_four_bytes_at_least() {
+    let vocabulary = vocabulary();
+    let mut memo = Memo::default();
+    let mut counter = ExactCounter::new(&vocabulary, &mut memo, 10);
+    counter.text(&" ".repeat(400));
+    counter.text(&"x1".repeat(500));
+    assert!(counter.tokens() >= 100 + 250 && !counter.is_exact(), "{}", counter.tokens());
+    let mut counter = ExactCounter::new(&vocabulary, &mut memo, 0);
+    counter.text("    ");
+    counter.text(&"1".repeat(1000));
+    assert!(counter.tokens() >= 1 + 250 && !counter.is_exact(), "{}", counter.tokens());
+}
+
+#[test]
 fn memo_of_another_vocabulary_is_forgotten() {
     let other = Vocabulary::from_bytes(&source(DEEPSEEK, &[b"xx"], &[]).to_bytes()).unwrap();
     let vocabulary = vocabulary();
