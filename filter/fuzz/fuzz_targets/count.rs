@@ -109,6 +109,14 @@ fuzz_target!(|data: &[u8]| {
     let mut again = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
     again.text(&text);
     assert_eq!(again.tokens(), first, "{text:?}");
+    // Nor must a limit that is not passed, and one that is must be told.
+    let limit = u64::from(choice / 2);
+    let mut limited = ExactCounter::new(vocabulary, &mut memo, limit);
+    limited.text(&text);
+    assert_eq!(limited.is_full(), first > limit, "{text:?}");
+    if limited.is_exact() || first <= limit {
+        assert_eq!(limited.tokens(), first, "{text:?}");
+    }
 });
 
 fn path(name: &str) -> String {
