@@ -4,6 +4,7 @@
 //! surrogates), because a body that two readers could take in two ways must not pass. Nesting is a
 //! bit per level in one integer, so no input can exhaust the stack.
 
+use core::fmt;
 use core::ops::Range;
 
 use super::error::{Problem, ReadError};
@@ -43,12 +44,18 @@ pub(crate) enum Kind {
     Null,
 }
 
-#[derive(Debug)]
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     bytes: &'a [u8],
     pos: usize,
     depth: u32,
+}
+
+impl fmt::Debug for Cursor<'_> {
+    /// Without the text, which is the client's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Cursor").field("pos", &self.pos).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Cursor<'a> {
@@ -308,23 +315,32 @@ impl<'a> Cursor<'a> {
 
     /// Appends the decoded text of a literal that has been taken before.
     pub(crate) fn decode(&self, text: Text, out: &mut String) {
+        self.decode_each(text, &mut |text| out.push_str(text));
+    }
+
+    /// Hands over the decoded text of a literal that has been taken before, bit by bit. A quote or a
+    /// backslash only begins a bit.
+    pub(crate) fn decode_each(&self, text: Text, each: &mut impl FnMut(&str)) {
         let mut again = Cursor { pos: text.start.wrapping_sub(1), ..*self };
         let literal = again.literal(|span, char| {
-            out.push_str(self.raw(span.start, span.end));
+            if !span.is_empty() {
+                each(self.raw(span.start, span.end));
+            }
             if let Some(char) = char {
-                out.push(char);
+                each(char.encode_utf8(&mut [0; 4]));
             }
         });
         if let Ok(text) = literal {
-            out.push_str(self.raw(text.tail, text.end));
+            each(self.raw(text.tail, text.end));
         }
     }
 
     /// The same for the inside of a literal of which only the place is known.
-    pub(crate) fn decode_span(source: &str, start: u32, end: u32, out: &mut String) {
+    pub(crate) fn decode_span(source: &str, start: u32, end: u32, each: &mut impl FnMut(&str)) {
         let place = usize::try_from(start).ok().zip(usize::try_from(end).ok());
         if let Some((start, end)) = place {
-            Cursor::new(source).decode(Text { start, end, tail: start, escaped: true }, out);
+            let text = Text { start, end, tail: start, escaped: true };
+            Cursor::new(source).decode_each(text, each);
         }
     }
 

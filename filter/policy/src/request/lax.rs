@@ -21,6 +21,10 @@ pub(crate) fn whole(number: &str, integer: bool) -> Result<i64, Misfit> {
     if integer {
         return number.parse().map_err(|_| Misfit::Range);
     }
+    // Many digits take long to read, and name no number that is wanted here.
+    if number.len() > MAX_STRING {
+        return Err(Misfit::Range);
+    }
     let value: f64 = number.parse().map_err(|_| Misfit::Type)?;
     // Beyond 2^53 a float names no single whole number; nothing read here is that large.
     if value.abs() > 9_007_199_254_740_992.0 {

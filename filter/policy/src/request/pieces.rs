@@ -5,6 +5,8 @@
 //! twelve bytes, and there are at most [`MAX_PIECES`](super::MAX_PIECES), so a body of any shape
 //! costs less than a megabyte beside itself.
 
+use core::fmt;
+
 use super::error::{Problem, ReadError};
 use super::json::{Cursor, Text};
 use super::{Endpoint, MAX_PIECES, RequestFacts};
@@ -177,7 +179,7 @@ pub(crate) struct Switches {
 }
 
 /// A request that has been read: what decides admission, and what its prompt is made of.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Read<'a> {
     /// What decides admission.
     pub facts: RequestFacts,
@@ -185,6 +187,13 @@ pub struct Read<'a> {
     pub(crate) body: &'a str,
     pub(crate) pieces: Pieces,
     pub(crate) switches: Switches,
+}
+
+impl fmt::Debug for Read<'_> {
+    /// Without the body, which is the client's.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Read").field("facts", &self.facts).finish_non_exhaustive()
+    }
 }
 
 impl<'a> Read<'a> {
@@ -201,9 +210,14 @@ impl<'a> Read<'a> {
 
     /// Appends the decoded text of a piece.
     pub(crate) fn decode(&self, piece: Piece, out: &mut String) {
+        self.decode_each(piece, &mut |text| out.push_str(text));
+    }
+
+    /// Hands over the decoded text of a piece, bit by bit.
+    pub(crate) fn decode_each(&self, piece: Piece, each: &mut impl FnMut(&str)) {
         match self.plain(piece) {
-            Some(text) => out.push_str(text),
-            None => Cursor::decode_span(self.body, piece.start, piece.end, out),
+            Some(text) => each(text),
+            None => Cursor::decode_span(self.body, piece.start, piece.end, each),
         }
     }
 

@@ -13,8 +13,8 @@
 //! - `add_generation_prompt`, `continue_final_message`, `response_format` and names change nothing.
 //!
 //! Not followed: arguments and tools with a key given twice (all are counted, the engine keeps the
-//! last), truncation asked for by the request, media, and conversations of other endpoints, where
-//! the count is an estimate by the same rules.
+//! last), numbers of many digits, truncation asked for by the request, media, and conversations of
+//! other endpoints, where the count is an estimate by the same rules.
 
 mod tools;
 
@@ -35,14 +35,15 @@ pub(super) fn render(
     read: &Read<'_>,
     counter: &mut dyn TokenCounter,
 ) -> Rendered {
-    let mut prompt = Prompt { template, read, counter, run: Run::default(), fixed: 0, exact: true };
+    let run = Run::new(counter);
+    let mut prompt = Prompt { template, read, run, fixed: 0, exact: true };
     if has_prompts(read) {
         prompt.prompts();
     } else {
         prompt.exact = is_chat(read);
         prompt.conversation();
     }
-    Rendered { tokens: prompt.fixed, exact: prompt.exact }
+    Rendered { tokens: prompt.fixed, exact: prompt.exact && prompt.run.exact }
 }
 
 /// Neighbouring messages that are rendered as one.
@@ -59,8 +60,7 @@ struct Turn {
 struct Prompt<'r, 'a> {
     template: &'r Template,
     read: &'r Read<'a>,
-    counter: &'r mut dyn TokenCounter,
-    run: Run<'a>,
+    run: Run<'r, 'a>,
     /// Tokens that are no text.
     fixed: u64,
     exact: bool,
@@ -69,7 +69,7 @@ struct Prompt<'r, 'a> {
 impl<'r, 'a> Prompt<'r, 'a> {
     /// Ends the run of text; what comes now costs that many tokens.
     fn fixed(&mut self, tokens: u64) {
-        self.run.end(self.counter);
+        self.run.end();
         self.fixed = self.fixed.saturating_add(tokens);
     }
 
@@ -100,10 +100,10 @@ impl<'r, 'a> Prompt<'r, 'a> {
         }
         self.fixed(each.saturating_mul(prompts));
         if let Some(gap) = gap {
-            let before = self.counter.tokens();
+            let before = self.run.tokens();
             self.run.piece(self.read, gap);
             self.fixed(0);
-            let tokens = self.counter.tokens().saturating_sub(before);
+            let tokens = self.run.tokens().saturating_sub(before);
             self.fixed(tokens.saturating_mul(prompts.saturating_sub(1)));
         }
     }
@@ -290,11 +290,15 @@ impl<'r, 'a> Prompt<'r, 'a> {
                 continue;
             }
             let billed = system && !media && self.billed(piece);
-            let mut rest = String::new();
             if billed {
-                self.read.decode(piece, &mut rest);
-                rest = rest.split_once('\n').map(|(_, rest)| rest.to_owned()).unwrap_or_default();
-                if rest.is_empty() {
+                let (mut lines, mut rest) = (false, false);
+                self.read.decode_each(piece, &mut |text| {
+                    rest |= lines && !text.is_empty();
+                    if let Some((_, behind)) = text.split_once('\n').filter(|_| !lines) {
+                        (lines, rest) = (true, !behind.is_empty());
+                    }
+                });
+                if !rest {
                     continue;
                 }
             }
@@ -305,7 +309,14 @@ impl<'r, 'a> Prompt<'r, 'a> {
             match piece.is {
                 // Their price is added elsewhere.
                 _ if media => self.fixed(0),
-                _ if billed => self.run.buffer().push_str(&rest),
+                _ if billed => {
+                    let mut behind = false;
+                    self.read.decode_each(piece, &mut |text| {
+                        let rest = text.split_once('\n').map_or("", |(_, rest)| rest);
+                        self.run.add(if behind { text } else { rest });
+                        behind |= text.contains('\n');
+                    });
+                }
                 _ => self.run.piece(self.read, piece),
             }
         }
@@ -321,7 +332,11 @@ impl<'r, 'a> Prompt<'r, 'a> {
             return false;
         }
         let mut text = String::new();
-        self.read.decode(piece, &mut text);
+        self.read.decode_each(piece, &mut |bit| {
+            if text.len() < BILLING.len() {
+                text.extend(bit.chars().take(BILLING.len()));
+            }
+        });
         text.starts_with(BILLING)
     }
 

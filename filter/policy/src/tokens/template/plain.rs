@@ -3,6 +3,7 @@
 //! What is counted errs on the high side: long names, ids and template arguments, which only some
 //! templates render, are counted as they stand.
 
+use super::run::Run;
 use super::{Rendered, Template, asks_anew, has_prompts};
 use crate::request::Read;
 use crate::request::SHORT_BYTES;
@@ -14,17 +15,17 @@ pub(super) fn render(
     read: &Read<'_>,
     counter: &mut dyn TokenCounter,
 ) -> Rendered {
-    let mut scratch = String::new();
+    let mut run = Run::new(counter);
     let mut reasoning = false;
     for &piece in &read.pieces.all {
         match piece.is {
             Is::Reasoning | Is::ReasoningContent => reasoning = true,
             Is::CallName if usize::try_from(piece.len()).is_ok_and(|len| len <= SHORT_BYTES) => {}
-            _ => text(read, piece, &mut scratch, counter),
+            _ => text(read, piece, &mut run),
         }
     }
     if reasoning {
-        kept_reasoning(read, &mut scratch, counter);
+        kept_reasoning(read, &mut run);
     }
     let facts = &read.facts;
     let mut tokens: u64 = 0;
@@ -40,12 +41,12 @@ pub(super) fn render(
         add(facts.prompts, template.prompt_start);
     }
     // Prompts are the engine's own, whatever its template.
-    Rendered { tokens, exact: prompts && !read.switches.suffix }
+    Rendered { tokens, exact: prompts && !read.switches.suffix && run.exact }
 }
 
 /// The reasoning that templates keep: after the last user message, or all where there are tools or
 /// the template may have been told to keep it.
-fn kept_reasoning(read: &Read<'_>, scratch: &mut String, counter: &mut dyn TokenCounter) {
+fn kept_reasoning<'a>(read: &Read<'a>, run: &mut Run<'_, 'a>) {
     let whole = read.facts.tools > 0 || read.switches.arguments;
     let messages = &read.pieces.messages;
     let last = messages.iter().rposition(|message| asks_anew(message.speaker));
@@ -53,21 +54,15 @@ fn kept_reasoning(read: &Read<'_>, scratch: &mut String, counter: &mut dyn Token
     for &message in messages.get(first..).unwrap_or_default() {
         for &piece in read.pieces_of(message) {
             if matches!(piece.is, Is::Reasoning | Is::ReasoningContent) {
-                text(read, piece, scratch, counter);
+                text(read, piece, run);
             }
         }
     }
 }
 
-fn text(read: &Read<'_>, piece: Piece, scratch: &mut String, counter: &mut dyn TokenCounter) {
-    if piece.len() == 0 {
-        return;
-    }
-    if let Some(text) = read.plain(piece) {
-        counter.text(text);
-    } else {
-        scratch.clear();
-        read.decode(piece, scratch);
-        counter.text(scratch);
+fn text<'a>(read: &Read<'a>, piece: Piece, run: &mut Run<'_, 'a>) {
+    if piece.len() > 0 {
+        run.piece(read, piece);
+        run.end();
     }
 }

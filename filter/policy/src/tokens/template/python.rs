@@ -4,38 +4,59 @@
 //! The engine reads tools and arguments into Python values and writes them out again, so a
 //! client's own blanks and escapes are lost. Syntax is followed token by token; no tree is built.
 
-use core::fmt::Write;
+use core::hash::Hasher;
+use std::hash::DefaultHasher;
 
+use super::run::Run;
 use crate::request::error::ReadError;
 use crate::request::json::{Cursor, Kind, Text};
 use crate::request::keys::{Key, Keys};
 use crate::request::lax;
 use crate::request::{MAX_KEYS, MAX_TOP_KEYS};
 
-/// Asked behind a comma with what is written so far, which may be taken away: a tokenizer's piece
-/// ends there, as a blank follows. False: the rest may be written as it stands.
-pub(super) type Pause<'p> = dyn FnMut(&mut String) -> bool + 'p;
+/// The longest number that is rewritten, in bytes. Python writes none that is longer.
+const MAX_NUMBER: usize = 32;
 
-/// Appends a JSON value, which a cursor has taken before, as Python writes it.
-pub(super) fn dump(json: &str, out: &mut String, pause: &mut Pause<'_>) -> Result<(), ReadError> {
+/// The most significant digits of a number that is rewritten: more take long to read.
+const MAX_SIGNIFICANT: usize = 19;
+
+/// The most keys of open objects that are watched for one given twice.
+const MAX_WATCHED: usize = 4096;
+
+/// Adds a JSON value, which a cursor has taken before, as Python writes it. A long one is counted on
+/// the way, and added as it stands once the counter is full.
+pub(super) fn dump(json: &str, run: &mut Run<'_, '_>) -> Result<(), ReadError> {
     let mut cursor = Cursor::new(json);
+    let mut seen = Seen::default();
     loop {
         cursor.space();
         match cursor.byte() {
             None => return Ok(()),
             Some(b',') => {
-                out.push(',');
-                if !pause(out) {
+                run.add(",");
+                // A tokenizer's piece ends here, as a blank follows.
+                run.step();
+                if run.is_full() {
                     cursor.bump();
-                    out.push_str(json.get(cursor.pos()..).unwrap_or_default());
+                    run.add(cursor.raw(cursor.pos(), json.len()));
                     return Ok(());
                 }
-                out.push(' ');
+                run.add(" ");
             }
-            Some(b':') => out.push_str(": "),
-            Some(bracket @ (b'{' | b'}' | b'[' | b']')) => out.push(char::from(bracket)),
+            Some(b':') => {
+                run.add(": ");
+                run.exact &= seen.key();
+            }
+            Some(bracket @ (b'{' | b'[')) => {
+                run.add(if bracket == b'{' { "{" } else { "[" });
+                seen.open();
+            }
+            Some(bracket @ (b'}' | b']')) => {
+                run.add(if bracket == b'}' { "}" } else { "]" });
+                run.exact &= seen.close();
+            }
             Some(_) => {
-                scalar(&mut cursor, out)?;
+                scalar(&mut cursor, run, &mut seen)?;
                 continue;
             }
         }
@@ -43,86 +64,142 @@ pub(super) fn dump(json: &str, out: &mut String, pause: &mut Pause<'_>) -> Resul
     }
 }
 
-fn scalar(cursor: &mut Cursor<'_>, out: &mut String) -> Result<(), ReadError> {
+/// The keys of all objects that are open, as hashes, to find one given twice.
+#[derive(Debug, Default)]
+struct Seen {
+    keys: Vec<u64>,
+    /// How many keys there were before each open bracket.
+    open: Vec<usize>,
+    /// The last text, which is a key if a colon comes.
+    last: u64,
+}
+
+impl Seen {
+    fn open(&mut self) {
+        self.open.push(self.keys.len());
+    }
+
+    /// False where there are more than are watched.
+    fn key(&mut self) -> bool {
+        let room = self.keys.len() < MAX_WATCHED;
+        if room {
+            self.keys.push(self.last);
+        }
+        room
+    }
+
+    /// False where a key of the object came twice.
+    fn close(&mut self) -> bool {
+        let first = self.open.pop().unwrap_or_default();
+        let keys = self.keys.get_mut(first..).unwrap_or_default();
+        keys.sort_unstable();
+        let once = keys.array_windows().all(|[one, other]| one != other);
+        self.keys.truncate(first);
+        once
+    }
+}
+
+fn scalar(
+    cursor: &mut Cursor<'_>,
+    run: &mut Run<'_, '_>,
+    seen: &mut Seen,
+) -> Result<(), ReadError> {
     match cursor.kind()? {
         Kind::Text => {
             let text = cursor.string()?;
-            quote(cursor, text, out);
+            let key = {
+                cursor.space();
+                cursor.byte() == Some(b':')
+            };
+            if key {
+                let mut hasher = DefaultHasher::new();
+                cursor.decode_each(text, &mut |text| hasher.write(text.as_bytes()));
+                seen.last = hasher.finish();
+            }
+            quote(cursor, text, run);
         }
         Kind::Number => {
             let number = cursor.number()?;
             let text = cursor.raw(number.start, number.end);
             match text {
-                "-0" => out.push('0'),
-                _ if number.integer => out.push_str(text),
-                _ => float(text.parse().unwrap_or_default(), out),
+                "-0" => run.add("0"),
+                _ if number.integer => run.add(text),
+                _ if is_easy(text) || (text.len() <= MAX_NUMBER && run.hard_number()) => {
+                    run.add(&float(text.parse().unwrap_or_default()));
+                }
+                _ => {
+                    run.exact = false;
+                    run.add(text);
+                }
             }
         }
         Kind::True | Kind::False => {
-            out.push_str(if cursor.boolean()? { "true" } else { "false" });
+            run.add(if cursor.boolean()? { "true" } else { "false" });
         }
         _ => {
             cursor.null()?;
-            out.push_str("null");
+            run.add("null");
         }
     }
     Ok(())
 }
 
-fn quote(cursor: &Cursor<'_>, text: Text, out: &mut String) {
-    out.push('"');
+/// Whether a number is read and written quickly: few digits, a small exponent.
+fn is_easy(number: &str) -> bool {
+    let (digits, exponent) = number.split_once(['e', 'E']).unwrap_or((number, ""));
+    let significant = digits.trim_start_matches(['-', '0', '.']);
+    significant.len() <= MAX_SIGNIFICANT
+        && number.len() <= MAX_NUMBER
+        && exponent.trim_start_matches(['+', '-', '0']).len() <= 2
+}
+
+fn quote(cursor: &Cursor<'_>, text: Text, run: &mut Run<'_, '_>) {
+    run.add("\"");
     if text.escaped {
-        let mut plain = String::new();
-        cursor.decode(text, &mut plain);
-        for char in plain.chars() {
-            match char {
-                '"' => out.push_str("\\\""),
-                '\\' => out.push_str("\\\\"),
-                '\n' => out.push_str("\\n"),
-                '\r' => out.push_str("\\r"),
-                '\t' => out.push_str("\\t"),
-                '\u{8}' => out.push_str("\\b"),
-                '\u{c}' => out.push_str("\\f"),
-                ..' ' => drop(write!(out, "\\u{:04x}", u32::from(char))),
-                _ => out.push(char),
+        cursor.decode_each(text, &mut |text| {
+            let first = text.chars().next().unwrap_or('x');
+            match first {
+                '"' => run.add("\\\""),
+                '\\' => run.add("\\\\"),
+                '\n' => run.add("\\n"),
+                '\r' => run.add("\\r"),
+                '\t' => run.add("\\t"),
+                '\u{8}' => run.add("\\b"),
+                '\u{c}' => run.add("\\f"),
+                ..' ' => run.add(&format!("\\u{:04x}", u32::from(first))),
+                _ => return run.add(text),
             }
-        }
+            run.add(text.get(1..).unwrap_or_default());
+        });
     } else {
-        out.push_str(cursor.raw(text.start, text.end));
+        run.add(cursor.raw(text.start, text.end));
     }
-    out.push('"');
+    run.add("\"");
 }
 
 /// The shortest digits that read back as the same number; with an exponent where Python has one.
-fn float(value: f64, out: &mut String) {
+fn float(value: f64) -> String {
     let size = value.abs();
-    // Writing into a string cannot fail.
-    let _ = if value.is_infinite() {
-        out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
-        Ok(())
+    if value.is_infinite() {
+        (if value > 0.0 { "Infinity" } else { "-Infinity" }).to_owned()
     } else if size != 0.0 && !(1e-4..1e16).contains(&size) {
         let text = format!("{value:e}");
         let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
         match exponent.strip_prefix('-') {
-            Some(exponent) => write!(out, "{digits}e-{exponent:0>2}"),
-            None => write!(out, "{digits}e+{exponent:0>2}"),
+            Some(exponent) => format!("{digits}e-{exponent:0>2}"),
+            None => format!("{digits}e+{exponent:0>2}"),
         }
     } else if value.fract() == 0.0 {
-        write!(out, "{value}.0")
+        format!("{value}.0")
     } else {
-        write!(out, "{value}")
-    };
+        format!("{value}")
+    }
 }
 
 /// Appends the function of a tool as the engine writes it: known fields in their order. Tools of
 /// the request show absent fields as null and lose unknown ones (`filled`); those of a message keep
 /// what they have. False where there is no function in it.
-pub(super) fn function(
-    tool: &str,
-    filled: bool,
-    out: &mut String,
-    pause: &mut Pause<'_>,
-) -> Result<bool, ReadError> {
+pub(super) fn function(tool: &str, filled: bool, run: &mut Run<'_, '_>) -> Result<bool, ReadError> {
     let mut scratch = String::new();
     let mut cursor = Cursor::new(tool);
     let mut function = None;
@@ -151,7 +228,7 @@ pub(super) fn function(
     cursor.enter(b'{')?;
     let mut keys = Keys::new(MAX_KEYS);
     let word = |flag: bool| if flag { "true" } else { "false" };
-    let mut extras = String::new();
+    let mut extras: Vec<(Text, &str)> = Vec::new();
     while let Some((key, text)) = keys.next_text(&mut cursor, &mut scratch)? {
         match key {
             Key::Name => name = Some(take(&mut cursor)?),
@@ -163,19 +240,14 @@ pub(super) fn function(
             Key::Strict => strict = flag(&mut cursor, &mut scratch)?.map(word),
             Key::DeferLoading if filled => own_deferred = flag(&mut cursor, &mut scratch)?,
             _ if filled => cursor.skip()?,
-            _ => {
-                extras.push_str(", ");
-                quote(&cursor, text, &mut extras);
-                extras.push_str(": ");
-                dump(take(&mut cursor)?, &mut extras, &mut |_| true)?;
-            }
+            _ => extras.push((text, take(&mut cursor)?)),
         }
     }
     // A message's function that is not as it should be is shown as it came.
     let fits = |value: Option<&str>, start| value.is_none_or(|value| value.starts_with(start));
     let regular = typed && fits(description, '"') && fits(parameters, '{');
     if !filled && !regular {
-        return dump(function, out, pause).map(|()| true);
+        return dump(function, run).map(|()| true);
     }
     let null = filled.then_some("null");
     let deferred = own_deferred.or(deferred).filter(|_| filled);
@@ -186,20 +258,24 @@ pub(super) fn function(
         ("strict", strict),
         ("defer_loading", deferred.map(word)),
     ];
-    out.push('{');
-    let mut first = true;
+    run.add("{");
+    let mut comma = "";
     for (key, value) in fields {
         let Some(value) = value else { continue };
-        let comma = if first { "" } else { ", " };
-        first = false;
-        out.push_str(comma);
-        out.push('"');
-        out.push_str(key);
-        out.push_str("\": ");
-        dump(value, out, pause)?;
+        run.add(comma);
+        comma = ", ";
+        run.add("\"");
+        run.add(key);
+        run.add("\": ");
+        dump(value, run)?;
     }
-    out.push_str(&extras);
-    out.push('}');
+    for (key, value) in extras {
+        run.add(", ");
+        quote(&cursor, key, run);
+        run.add(": ");
+        dump(value, run)?;
+    }
+    run.add("}");
     Ok(true)
 }
 
@@ -223,8 +299,8 @@ fn flag(cursor: &mut Cursor<'_>, scratch: &mut String) -> Result<Option<bool>, R
 
 /// One argument of a call.
 pub(super) enum Argument<'a> {
-    /// A text, decoded.
-    Text(&'a str),
+    /// A text, still to be decoded.
+    Text(Text),
     /// Any other value, as it stands.
     Json(&'a str),
 }
@@ -235,32 +311,30 @@ pub(super) enum Argument<'a> {
 /// Where the text is no JSON object. Some have been handed over by then.
 pub(super) fn arguments(
     json: &str,
-    each: &mut impl FnMut(&str, Argument<'_>) -> Result<(), ReadError>,
+    each: &mut impl FnMut(&Cursor<'_>, Text, Argument<'_>) -> Result<(), ReadError>,
 ) -> Result<(), ReadError> {
-    let (mut name, mut text) = (String::new(), String::new());
+    let mut name = String::new();
     let mut cursor = Cursor::new(json);
     cursor.space();
     cursor.enter(b'{')?;
     let mut keys = Keys::new(MAX_TOP_KEYS);
     while let Some((_, key)) = keys.next_text(&mut cursor, &mut name)? {
-        let key = if key.escaped { &name } else { cursor.raw(key.start, key.end) };
         if cursor.kind()? == Kind::Text {
-            let value = cursor.string_into(&mut text)?;
-            let plain = cursor.raw(value.start, value.end);
-            each(key, Argument::Text(if value.escaped { &text } else { plain }))?;
+            let text = cursor.string()?;
+            each(&cursor, key, Argument::Text(text))?;
         } else {
-            each(key, Argument::Json(take(&mut cursor)?))?;
+            let value = take(&mut cursor)?;
+            each(&cursor, key, Argument::Json(value))?;
         }
     }
     cursor.end()
 }
 
-/// Appends what a JSON string says; any other value as it stands.
-pub(super) fn text(json: &str, out: &mut String) {
+/// Adds what a JSON string says; any other value as it stands.
+pub(super) fn text(json: &str, run: &mut Run<'_, '_>) {
     let mut cursor = Cursor::new(json);
     match cursor.string() {
-        Ok(text) if text.escaped => cursor.decode(text, out),
-        Ok(text) => out.push_str(cursor.raw(text.start, text.end)),
-        Err(_) => out.push_str(json),
+        Ok(text) => run.literal(&cursor, text),
+        Err(_) => run.add(json),
     }
 }

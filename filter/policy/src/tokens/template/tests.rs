@@ -291,6 +291,16 @@ fn nothing_hides_where_a_request_asks_for_what_is_not_followed() {
     }
 }
 
+/// A value as Python writes it, and whether that is certain.
+fn dumped(json: &str) -> (String, bool) {
+    let mut texts = Texts::default();
+    let mut run = run::Run::new(&mut texts);
+    python::dump(json, &mut run).unwrap();
+    run.end();
+    let exact = run.exact;
+    (texts.0.concat(), exact)
+}
+
 #[test]
 fn json_comes_out_as_python_writes_it() {
     for (json, python) in [
@@ -306,9 +316,7 @@ fn json_comes_out_as_python_writes_it() {
         ),
         ("[true ,false,\nnull]", "[true, false, null]"),
     ] {
-        let mut out = String::new();
-        python::dump(json, &mut out, &mut |_| true).unwrap();
-        assert_eq!(out, python, "{json}");
+        assert_eq!(dumped(json), (python.to_owned(), true), "{json}");
     }
 }
 
@@ -345,4 +353,131 @@ fn long_json_is_counted_in_steps_and_as_it_stands_once_the_counter_is_full() {
         assert_eq!(bucket.1.contains(&whole), careful);
         assert!(bucket.1.contains("[1.5, 1.5") && bucket.1.contains("]}}\n\n.\na"));
     }
+}
+
+/// The texts of a reply with one call of these arguments.
+fn called(name: &str, arguments: &str) -> (String, bool) {
+    let text: String = arguments
+        .chars()
+        .flat_map(|char| match char {
+            '"' | '\\' => vec!['\\', char],
+            _ => vec![char],
+        })
+        .collect();
+    let (texts, _, exact) = chat(&format!(
+        r#"{{"messages":[{{"role":"assistant","tool_calls":[
+            {{"function":{{"name":"{name}","arguments":"{text}"}}}}]}}]}}"#
+    ));
+    (texts.concat(), exact)
+}
+
+#[test]
+fn long_arguments_that_prove_to_be_no_json_leave_nothing_behind() {
+    for name in ["f", "ff", "fff"] {
+        let broken = format!(r#"{{"a":["{}","{}"]"#, "x".repeat(32_768), "字".repeat(40));
+        let (text, exact) = called(name, &broken);
+        assert!(!text.contains('x') && !text.contains('字') && exact, "{name}");
+        let (text, _) = called(name, &format!("{broken}}}"));
+        assert!(text.contains("字\"]</｜DSML｜parameter>\n</｜DSML｜invoke>"), "{name}");
+    }
+}
+
+#[test]
+fn garbled_arguments_of_any_kind_are_counted_without_a_fault() {
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        usize::try_from(state % 1_000_003).unwrap() % below
+    };
+    let words = ["字", "😀", "\\n", "\"", ",", "[", "]", "{", "}", ":", "\\u4e2d", "é", " ", "1e9"];
+    for _ in 0..60 {
+        let mut json = String::from("{\"a\":[");
+        while json.len() < 70_000 {
+            json.push_str(&format!(
+                "\"{}{}\",",
+                "x".repeat(random(9_000)),
+                "字".repeat(random(50))
+            ));
+        }
+        json.push_str("1],\"b\":{\"c\":1.5}}");
+        for _ in 0..random(3) {
+            let at = json.floor_char_boundary(random(json.len()));
+            json.insert_str(at, words[random(words.len())]);
+        }
+        if random(2) == 0 {
+            json.truncate(json.floor_char_boundary(random(json.len())));
+        }
+        let good = python::arguments(&json, &mut |_, _, _| Ok(()));
+        let (text, _) = called("f", &json);
+        let written = text.contains("DSML｜parameter") || text.contains("\"a\":[");
+        assert_eq!(written, !good.is_err_and(|error| !error.only_here()));
+    }
+}
+
+#[test]
+fn numbers_that_take_long_are_added_as_they_stand() {
+    let long = "0.1000000000000000055511151231257827";
+    assert_eq!(dumped(long), (long.to_owned(), false));
+    assert_eq!(dumped("0.12345678901234567891"), ("0.12345678901234568".to_owned(), true));
+    let list = format!("[{}]", vec!["8.41e-300"; 40_000].join(","));
+    let (text, exact) = dumped(&list);
+    assert!(!exact && text.len() >= list.len() + 39_999);
+    assert_eq!(dumped(r#"{"a":{"b":1,"c":{"b":2}},"b":3}"#).1, true);
+    assert_eq!(dumped(r#"{"a":{"b":1,"\u0062":{"b":2}},"b":3}"#).1, false);
+}
+
+/// Notes the longest text that was no part of the body.
+#[derive(Debug)]
+struct Copies<'a>(&'a str, usize, String);
+
+impl TokenCounter for Copies<'_> {
+    fn text(&mut self, text: &str) {
+        if !self.0.as_bytes().as_ptr_range().contains(&text.as_ptr()) {
+            self.1 = self.1.max(text.len());
+        }
+        self.2.push_str(text);
+    }
+
+    fn tokens(&self) -> u64 {
+        1
+    }
+
+    fn is_exact(&self) -> bool {
+        true
+    }
+}
+
+#[test]
+fn long_texts_that_are_joined_or_decoded_are_counted_in_steps() {
+    let copies = |body: &str| {
+        let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        let mut copies = Copies(body, 0, String::new());
+        let exact = DEEPSEEK.count(&read, &mut copies).exact;
+        (copies.1, exact, copies.2)
+    };
+    let prose = "some words\\nand 中文。\\n汉字 ".repeat(30_000);
+    let plain = "word ".repeat(200_000);
+    let user = |text: &str| format!(r#"{{"role":"user","content":"{text}"}}"#);
+    let three = [user(&plain), user(&prose), user(&plain)].join(",");
+    let (longest, exact, text) = copies(&format!(r#"{{"messages":[{three}]}}"#));
+    assert!(longest <= 70_000 && exact, "{longest}");
+    let decoded = prose.replace("\\n", "\n");
+    assert_eq!(text, format!(".\n\n{plain}\n\n{decoded}\n\n{plain}"));
+    // Without any place to cut the count says that it is not certain.
+    let (longest, exact, text) =
+        copies(&format!(r#"{{"messages":[{}]}}"#, user(&"\\n字".repeat(9))));
+    assert!(longest < 99 && exact && text.ends_with("\n字"));
+    let solid = user(&format!("\\n{}", "字".repeat(200_000)));
+    let (longest, exact, _) = copies(&format!(r#"{{"messages":[{solid}]}}"#));
+    assert!(longest <= 330_000 && !exact, "{longest}");
+    // Fields of a tool that are not known, twice as long when written.
+    let extras = "1,".repeat(400_000);
+    let tool = format!(
+        r#"{{"type":"function","function":{{"name":"f","x":[{extras}1],"y":"\n{plain}"}}}}"#
+    );
+    let message = format!(r#"{{"role":"developer","content":"a","tools":[{tool}]}}"#);
+    let (longest, exact, text) = copies(&format!(r#"{{"messages":[{message}]}}"#));
+    assert!(longest <= 70_000 && exact && text.contains("1, 1], \"y\": \"\\nword"), "{longest}");
 }

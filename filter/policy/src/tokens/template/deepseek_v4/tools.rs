@@ -4,7 +4,11 @@ use super::Prompt;
 use super::Turn;
 use crate::request::error::ReadError;
 use crate::request::pieces::{Is, Piece, Speaker};
-use crate::tokens::template::python::{self, Argument, Pause};
+use crate::tokens::template::python::{self, Argument};
+use crate::tokens::template::run::Run;
+
+/// The longest arguments with escapes, in bytes as written, that are decoded to be followed.
+const MAX_DECODED: usize = 512 * 1024;
 
 impl Prompt<'_, '_> {
     /// The tools a turn offers.
@@ -27,21 +31,17 @@ impl Prompt<'_, '_> {
         for (at, &piece) in own.iter().enumerate() {
             if at > 0 {
                 self.run.push("\n");
-                self.run.step(self.counter);
+                self.run.step();
             }
             let raw = read.raw(piece);
-            if self.counter.is_full() {
+            if self.run.is_full() {
                 self.run.push(raw);
                 continue;
             }
-            let start = self.run.buffer().len();
-            let written = self
-                .run
-                .python(self.counter, |out, pause| python::function(raw, turn.tools, out, pause));
-            if !written.unwrap_or(false) {
-                self.run.buffer().truncate(start);
+            // Nothing has been written where there is no function.
+            if !python::function(raw, turn.tools, &mut self.run).unwrap_or(false) {
                 self.run.push(raw);
-                self.exact = false;
+                self.run.exact = false;
             }
         }
         self.run.push("\n\n");
@@ -81,63 +81,67 @@ impl Prompt<'_, '_> {
     fn call(&mut self, name: Option<Piece>, arguments: Option<Piece>, more: bool) {
         let read = self.read;
         self.run.push(if more { "\n" } else { "\n\n<｜DSML｜tool_calls>\n" });
-        self.run.step(self.counter);
-        let out = self.run.buffer();
-        out.push_str("<｜DSML｜invoke name=\"");
+        self.run.step();
+        self.run.add("<｜DSML｜invoke name=\"");
         if let Some(name) = name {
-            python::text(read.raw(name), out);
+            python::text(read.raw(name), &mut self.run);
         }
-        out.push_str("\">\n");
+        self.run.add("\">\n");
+        if let Some(arguments) = arguments {
+            self.arguments(arguments);
+        }
+        self.run.add("\n</｜DSML｜invoke>");
+    }
+
+    fn arguments(&mut self, piece: Piece) {
+        let read = self.read;
         let mut decoded = String::new();
-        let json = arguments.map_or("", |piece| {
-            read.plain(piece).unwrap_or_else(|| {
+        let json = match read.plain(piece) {
+            Some(json) => json,
+            None if usize::try_from(piece.len()).is_ok_and(|len| len <= MAX_DECODED) => {
+                decoded.reserve_exact(usize::try_from(piece.len()).unwrap_or_default());
                 read.decode(piece, &mut decoded);
                 &decoded
-            })
-        });
-        let start = out.len();
-        let followed = if self.counter.is_full() {
-            out.push_str(json);
-            Ok(true)
-        } else {
-            self.run.python(self.counter, |out, pause| parameters(json, out, pause))
-        };
-        let out = self.run.buffer();
-        if let Err(error) = followed {
-            out.truncate(start);
-            // What is no object of JSON is to the engine one without arguments.
-            if error.only_here() {
-                self.exact = false;
-                out.push_str(json);
             }
+            None => {
+                self.run.exact = false;
+                return self.run.piece(read, piece);
+            }
+        };
+        // Checked before anything is written, as what is written may be counted on the way.
+        match python::arguments(json, &mut |_, _, _| Ok(())) {
+            _ if self.run.is_full() => self.run.add(json),
+            Ok(()) => self.run.exact &= parameters(json, &mut self.run).is_ok(),
+            // What is no object of JSON is to the engine one without arguments.
+            Err(error) if error.only_here() => {
+                self.run.exact = false;
+                self.run.add(json);
+            }
+            Err(_) => {}
         }
-        out.push_str("\n</｜DSML｜invoke>");
     }
 }
 
 /// The arguments of a call, each in a tag.
-fn parameters(json: &str, out: &mut String, pause: &mut Pause<'_>) -> Result<bool, ReadError> {
-    let mut first = true;
-    python::arguments(json, &mut |key, value| {
-        if !first {
-            out.push('\n');
-        }
-        first = false;
-        out.push_str("<｜DSML｜parameter name=\"");
-        out.push_str(key);
-        out.push_str("\" string=\"");
+fn parameters(json: &str, run: &mut Run<'_, '_>) -> Result<(), ReadError> {
+    let mut between = "";
+    python::arguments(json, &mut |cursor, key, value| {
+        run.add(between);
+        between = "\n";
+        run.add("<｜DSML｜parameter name=\"");
+        run.literal(cursor, key);
+        run.add("\" string=\"");
         match value {
             Argument::Text(text) => {
-                out.push_str("true\">");
-                out.push_str(text);
+                run.add("true\">");
+                run.literal(cursor, text);
             }
             Argument::Json(json) => {
-                out.push_str("false\">");
-                python::dump(json, out, pause)?;
+                run.add("false\">");
+                python::dump(json, run)?;
             }
         }
-        out.push_str("</｜DSML｜parameter>");
+        run.add("</｜DSML｜parameter>");
         Ok(())
     })
-    .map(|()| true)
 }
