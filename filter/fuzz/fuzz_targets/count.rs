@@ -4,6 +4,9 @@
 //! builds the text from pieces in which the vocabulary's rules meet: digits, marks before letters,
 //! white space of every kind, hanzi, marks that combine, added tokens whole and cut.
 //!
+//! Another bit of it makes a long text instead and sends it through the template, in two parts that
+//! are joined: what the template counts on the way must come to what the counter has for the whole.
+//!
 //! `SLOGATE_VOCABULARY` names the vocabulary file, `SLOGATE_TOKENIZER` the `tokenizer.json` it was
 //! made from.
 #![no_main]
@@ -11,7 +14,8 @@
 use std::sync::OnceLock;
 
 use libfuzzer_sys::fuzz_target;
-use slogate_policy::tokens::{ExactCounter, Memo, TokenCounter as _, Vocabulary};
+use slogate_policy::request::{self, Endpoint};
+use slogate_policy::tokens::{ExactCounter, Memo, Template, TokenCounter as _, Vocabulary};
 use tokenizers::Tokenizer;
 
 const PIECES: [&str; 64] = [
@@ -81,6 +85,10 @@ const PIECES: [&str; 64] = [
     "<｜end▁of▁sentence｜>",
 ];
 
+/// The bit of the first byte that makes a text long, and the one that makes it longer.
+const LONG: u8 = 0x80;
+const LONGER: u8 = 0x40;
+
 fuzz_target!(|data: &[u8]| {
     let Some((choice, rest)) = data.split_first() else { return };
     let text = if choice % 2 == 0 {
@@ -88,14 +96,17 @@ fuzz_target!(|data: &[u8]| {
     } else {
         rest.iter().map(|byte| PIECES[usize::from(*byte) % PIECES.len()]).collect()
     };
-    static ORACLE: OnceLock<Tokenizer> = OnceLock::new();
-    let oracle = ORACLE
-        .get_or_init(|| Tokenizer::from_file(path("SLOGATE_TOKENIZER")).expect("a tokenizer.json"));
     static VOCABULARY: OnceLock<Vocabulary> = OnceLock::new();
     let vocabulary = VOCABULARY.get_or_init(|| {
         let bytes = std::fs::read(path("SLOGATE_VOCABULARY")).expect("a file");
         Vocabulary::from_bytes(&bytes).expect("a vocabulary")
     });
+    if choice & LONG != 0 {
+        return in_a_prompt(vocabulary, *choice, &text);
+    }
+    static ORACLE: OnceLock<Tokenizer> = OnceLock::new();
+    let oracle = ORACLE
+        .get_or_init(|| Tokenizer::from_file(path("SLOGATE_TOKENIZER")).expect("a tokenizer.json"));
     let truth = oracle.encode(text.as_str(), false).expect("any text has tokens").len() as u64;
     let mut memo = Memo::default();
     let mut counter = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
@@ -118,6 +129,40 @@ fuzz_target!(|data: &[u8]| {
         assert_eq!(limited.tokens(), first, "{text:?}");
     }
 });
+
+/// Counts a long text in a user's message, where the template cuts it, and as a whole.
+fn in_a_prompt(vocabulary: &Vocabulary, choice: u8, text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    // More than the template counts in one step, or keeps at most.
+    let size = if choice & LONGER == 0 { 70 * 1024 } else { 300 * 1024 };
+    let long = text.repeat(size / text.len() + 1);
+    let (first, second) = long.split_at(long.floor_char_boundary(size / 2));
+    let escapes = choice & 2 != 0;
+    let parts = [first, second].map(|part| {
+        if !escapes {
+            return serde_json::to_string(part).expect("text is JSON");
+        }
+        let units = part.encode_utf16().map(|unit| format!("\\u{unit:04x}"));
+        format!("\"{}\"", units.collect::<String>())
+    });
+    let [one, other] = &parts;
+    let body = format!(
+        r#"{{"chat_template_kwargs":{{"thinking":false}},"messages":[
+            {{"role":"user","content":[{{"text":{one}}},{{"text":{other}}}]}}]}}"#
+    );
+    let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).expect("a chat");
+    let mut memo = Memo::default();
+    let mut counter = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
+    let count = Template::DEEPSEEK_V4.count(&read, &mut counter);
+    let mut memo = Memo::default();
+    let mut counter = ExactCounter::new(vocabulary, &mut memo, u64::MAX);
+    counter.text(&format!("{first}\n\n{second}"));
+    if count.exact && counter.is_exact() {
+        assert_eq!(count.text, counter.tokens(), "{text:?}");
+    }
+}
 
 fn path(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| panic!("{name} is set"))
