@@ -129,7 +129,8 @@ impl<'a> Reader<'a> {
                 self.switches.unsure = true;
                 self.aside()
             }
-            (Key::TruncatePromptTokens, Chat | Completions | Invocations) => {
+            // The one shortens the prompt, the other puts an earlier conversation before it.
+            (Key::TruncatePromptTokens, _) | (Key::PreviousResponseId, Responses) => {
                 self.switches.unsure |= self.cursor.kind()? != Kind::Null;
                 self.cursor.skip()
             }
@@ -242,10 +243,18 @@ impl<'a> Reader<'a> {
 
     fn aside_from(&mut self, start: usize) -> Result<()> {
         let end = self.cursor.pos();
-        if end.saturating_sub(start) > SHORT_BYTES {
-            self.pieces.add(Is::Aside, start, end, false)?;
+        let len = end.saturating_sub(start);
+        if len > SHORT_BYTES {
+            return self.pieces.add(Is::Aside, start, end, false);
         }
+        self.short(len);
         Ok(())
+    }
+
+    /// Notes that something short has been left out.
+    fn short(&mut self, len: usize) {
+        let sum = &mut self.switches.short_bytes;
+        *sum = sum.saturating_add(len);
     }
 
     fn wrong<T>(&self, param: Key) -> Result<T> {

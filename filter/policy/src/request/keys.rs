@@ -62,6 +62,7 @@ names! {
     Output = "output",
     Parameters = "parameters",
     PreviousInputMessages = "previous_input_messages",
+    PreviousResponseId = "previous_response_id",
     Prompt = "prompt",
     PromptEmbeds = "prompt_embeds",
     PromptTokenIds = "prompt_token_ids",
@@ -87,6 +88,8 @@ names! {
     Tools = "tools",
     TruncatePromptTokens = "truncate_prompt_tokens",
     Type = "type",
+    VideoEmbeds = "video_embeds",
+    VideoUrl = "video_url",
 }
 
 /// Most objects have few keys: these stay on the stack.

@@ -94,6 +94,8 @@ pub struct RequestFacts {
     pub images: u64,
     /// Sound clips in content parts.
     pub audio: u64,
+    /// Videos in content parts, and prompts given there as tensors.
+    pub video: u64,
 }
 
 impl RequestFacts {

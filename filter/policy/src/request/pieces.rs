@@ -160,8 +160,6 @@ impl Effort {
 )]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switches {
-    /// Arguments for the template are there.
-    pub(crate) arguments: bool,
     pub(crate) thinking: Option<bool>,
     pub(crate) enable_thinking: Option<bool>,
     /// It is there, be it null.
@@ -176,6 +174,8 @@ pub(crate) struct Switches {
     pub(crate) special_tokens: Option<bool>,
     /// Something here changes the prompt in a way that is not followed.
     pub(crate) unsure: bool,
+    /// Bytes of names, ids and the like that are too short to be noted each.
+    pub(crate) short_bytes: usize,
 }
 
 /// A request that has been read: what decides admission, and what its prompt is made of.
@@ -264,9 +264,9 @@ impl Pieces {
         Ok(())
     }
 
-    /// Adds a text; an empty one is nothing, unless it is a part.
+    /// Adds a text; an empty one is nothing, unless it is a part, or takes the place of another.
     pub(super) fn text(&mut self, is: Is, text: Text) -> Result<(), ReadError> {
-        if text.start == text.end && is != Is::Part {
+        if text.start == text.end && !matches!(is, Is::Part | Is::Reasoning) {
             return Ok(());
         }
         self.add(is, text.start, text.end, text.escaped)

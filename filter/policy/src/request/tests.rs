@@ -144,6 +144,7 @@ fn texts_of_a_chat_are_handed_over_decoded_and_in_order() {
         tools: 2,
         images: 2,
         audio: 1,
+        video: 1,
         ..RequestFacts::default()
     };
     assert_eq!(facts, expected);
@@ -167,19 +168,59 @@ fn texts_and_messages_beyond_the_limit_are_refused() {
 }
 
 #[test]
-fn reasoning_counts_only_where_templates_keep_it() {
-    let body = |tools: &str| {
-        format!(
-            r#"{{"messages":[{{"role":"user","content":"a"}},
-            {{"role":"assistant","reasoning":"old","content":"b"}},
-            {{"role":"user","content":"c"}},
-            {{"role":"assistant","content":"d","reasoning_content":"n\u0065w"}}]{tools}}}"#
-        )
+fn all_reasoning_counts_as_some_templates_keep_it() {
+    let body = r#"{"messages":[{"role":"user","content":"a"},
+        {"role":"assistant","reasoning":"old","content":"b"},{"role":"user","content":"c"},
+        {"role":"assistant","content":"d","reasoning_content":"n\u0065w"}]}"#;
+    let (_, texts) = read_texts(Endpoint::ChatCompletions, body);
+    assert_eq!(texts, ["a", "old", "b", "c", "d", "new"]);
+}
+
+#[test]
+fn what_changes_the_prompt_unseen_is_noted() {
+    let unsure =
+        |endpoint, body: &str| super::read(endpoint, body.as_bytes()).unwrap().switches.unsure;
+    let chat = |part: &str| {
+        let body = format!(r#"{{"messages":[{{"role":"user","content":[{part}]}}]}}"#);
+        unsure(Endpoint::ChatCompletions, &body)
     };
-    let (_, texts) = read_texts(Endpoint::ChatCompletions, &body(""));
-    assert_eq!(texts, ["a", "b", "c", "d", "new"]);
-    let (_, texts) = read_texts(Endpoint::ChatCompletions, &body(r#","tools":[{}]"#));
-    assert_eq!(texts, ["a", "b", "c", "d", "{}", "old", "new"]);
+    for known in [
+        r#""a""#,
+        r#"{"type":"text","text":"a"}"#,
+        r#"{"text":"a"}"#,
+        r#"{"refusal":"a","type":"refusal"}"#,
+        r#"{"type":"image_url","image_url":{"url":"x"}}"#,
+        r#"{"input_audio":{}}"#,
+    ] {
+        assert!(!chat(known), "{known}");
+    }
+    for odd in [
+        r#"{"type":"tool_reference","tool_name":"a"}"#,
+        r#"{"type":"new","text":"a"}"#,
+        r#"{"new":"a"}"#,
+        "{}",
+        r#"{"type":"text","text":"a","video_url":"b"}"#,
+    ] {
+        assert!(chat(odd), "{odd}");
+    }
+    for (endpoint, body) in [
+        (Endpoint::Embeddings, r#"{"input":"a""#),
+        (Endpoint::Messages, r#"{"messages":[],"max_tokens":1"#),
+        (Endpoint::Responses, r#"{"input":"a""#),
+        (Endpoint::Completions, r#"{"prompt":"a""#),
+    ] {
+        assert!(unsure(endpoint, &format!(r#"{body},"truncate_prompt_tokens":5}}"#)), "{body}");
+        assert!(!unsure(endpoint, &format!(r#"{body},"truncate_prompt_tokens":null}}"#)), "{body}");
+    }
+    assert!(unsure(Endpoint::Responses, r#"{"input":"a","previous_response_id":"r"}"#));
+    assert!(!unsure(Endpoint::Responses, r#"{"input":"a","previous_response_id":null}"#));
+}
+
+#[test]
+fn what_has_been_read_is_not_printed() {
+    let read = super::read(Endpoint::Completions, br#"{"prompt":"secret"}"#).unwrap();
+    let cursor = json::Cursor::new("secret");
+    assert!(!format!("{read:?} {cursor:?}").contains("secret"));
 }
 
 #[test]

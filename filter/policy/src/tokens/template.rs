@@ -64,6 +64,9 @@ pub const IMAGE_TOKENS: u64 = 576;
 /// Tokens of one sound clip: 30 s at 25 tokens a second.
 pub const AUDIO_TOKENS: u64 = 750;
 
+/// Images that a video costs as much as: frames of it, few or small.
+pub const VIDEO_IMAGES: u64 = 8;
+
 /// How many tokens a request's prompt has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -73,6 +76,9 @@ pub struct Count {
     pub fixed: u64,
     /// Whether the engine will count the same.
     pub exact: bool,
+    /// Whether a difference to the engine's count teaches nothing of the counter: the prompt holds
+    /// what is not text, or is not followed, or is rendered by some templates only.
+    pub unsure: bool,
 }
 
 impl Count {
@@ -127,14 +133,18 @@ impl Template {
         let ids = facts.token_ids;
         let media = facts.images.saturating_mul(self.image);
         let media = media.saturating_add(facts.audio.saturating_mul(self.audio));
+        let video = facts.video.saturating_mul(VIDEO_IMAGES).saturating_mul(self.image);
+        let media = media.saturating_add(video);
         let fixed = rendered.tokens.saturating_add(ids).saturating_add(media);
         let silent = read.pieces.all.is_empty();
         let exact = rendered.exact
             && (counter.is_exact() || silent)
             && !read.switches.unsure
             && facts.images == 0
-            && facts.audio == 0;
-        Count { text: counter.tokens(), fixed, exact }
+            && facts.audio == 0
+            && facts.video == 0;
+        let unsure = rendered.unsure || read.switches.unsure || ids > 0 || facts.video > 0;
+        Count { text: counter.tokens(), fixed, exact, unsure }
     }
 
     /// Whether the model is to think, and how hard it is told to.
@@ -163,6 +173,8 @@ struct Rendered {
     tokens: u64,
     /// Whether texts and markers are those of the engine.
     exact: bool,
+    /// Whether something is counted that the engine may leave out, or not as the engine has it.
+    unsure: bool,
 }
 
 /// Whether a request is a chat as the engine's chat template takes it.

@@ -10,6 +10,9 @@ use crate::request::{Endpoint, MAX_KEYS, RequestFacts};
 /// Tool results hold content parts of their own; deeper ones are no text to the engine.
 const MAX_PART_NESTING: u32 = 1;
 
+/// The longest usual role or type, in bytes.
+const USUAL_WORD: usize = 24;
+
 /// Counts over the messages so far.
 #[derive(Debug, Default)]
 pub(super) struct Conversation {
@@ -154,8 +157,11 @@ impl Reader<'_> {
             Kind::Null => self.cursor.null().map(|_| None),
             Kind::Text => {
                 let text = self.cursor.string()?;
-                if text.end.saturating_sub(text.start) > SHORT_BYTES {
+                let len = text.end.saturating_sub(text.start);
+                if len > SHORT_BYTES {
                     self.pieces.text(Is::Aside, text)?;
+                } else {
+                    self.short(len.saturating_sub(USUAL_WORD));
                 }
                 if !text.escaped {
                     return Ok(Some(look(self.cursor.raw(text.start, text.end))));
@@ -193,12 +199,12 @@ impl Reader<'_> {
         let blocks = self.endpoint == Endpoint::Messages;
         self.cursor.enter(b'{')?;
         let mut keys = Keys::new(MAX_KEYS);
-        let mut media = None;
+        let mut kind = None;
         let mut by_key = None;
         let mut texts: u32 = 0;
         while let Some(name) = keys.next(&mut self.cursor, &mut self.scratch)? {
             match name {
-                Key::Type => media = self.word(param, Media::of_type)?.flatten(),
+                Key::Type => kind = self.word(param, PartKind::of)?,
                 Key::Thinking if blocks => self.text_or_null(param, Is::Reasoning)?,
                 Key::Text | Key::Refusal | Key::Thinking => {
                     texts = texts.saturating_add(u32::from(self.cursor.kind()? == Kind::Text));
@@ -211,32 +217,40 @@ impl Reader<'_> {
                     self.raw_value(Is::Raw)?;
                 }
                 Key::Name | Key::Id | Key::ToolUseId => self.aside()?,
+                Key::VideoUrl | Key::VideoEmbeds | Key::PromptEmbeds => {
+                    by_key = Some(PartKind::Video);
+                    self.cursor.skip()?;
+                }
                 Key::ImageUrl | Key::ImagePil | Key::ImageEmbeds => {
-                    by_key = Some(Media::Image);
+                    by_key = by_key.or(Some(PartKind::Image));
                     self.cursor.skip()?;
                 }
                 Key::AudioUrl | Key::InputAudio | Key::AudioEmbeds => {
-                    by_key = by_key.or(Some(Media::Audio));
+                    by_key = by_key.or(Some(PartKind::Audio));
                     self.cursor.skip()?;
                 }
                 _ => self.cursor.skip()?,
             }
         }
-        // Which of several texts the engine takes depends on the type.
-        self.switches.unsure |= texts > 1;
+        let text = (texts > 0).then_some(PartKind::Text);
+        let kind = kind.or(by_key).or(text).unwrap_or(PartKind::Unknown);
+        // Which of several texts the engine takes depends on the type; what is beside a text of
+        // another type is not known to be taken.
+        self.switches.unsure |= texts > 1 || (kind == PartKind::Text && by_key.is_some());
         let facts = &mut self.facts;
         let at = self.cursor.pos();
-        match media.or(by_key) {
-            Some(Media::Image) => {
-                facts.images = facts.images.saturating_add(1);
-                self.pieces.add(Is::Image, at, at, false)
+        let (number, is) = match kind {
+            PartKind::Image => (&mut facts.images, Is::Image),
+            PartKind::Audio => (&mut facts.audio, Is::Audio),
+            PartKind::Video => (&mut facts.video, Is::Image),
+            PartKind::Text => return Ok(()),
+            PartKind::Unknown => {
+                self.switches.unsure = true;
+                return Ok(());
             }
-            Some(Media::Audio) => {
-                facts.audio = facts.audio.saturating_add(1);
-                self.pieces.add(Is::Audio, at, at, false)
-            }
-            None => Ok(()),
-        }
+        };
+        *number = number.saturating_add(1);
+        self.pieces.add(is, at, at, false)
     }
 
     fn tool_calls(&mut self, param: Key) -> Result<()> {
@@ -288,21 +302,29 @@ impl Reader<'_> {
     }
 }
 
-/// Parts that are no text but cost the model tokens.
+/// What a content part is, as far as its price depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Media {
+enum PartKind {
+    /// Text, or blocks of which all texts are counted.
+    Text,
     Image,
     Audio,
+    /// A video, or a prompt as a tensor.
+    Video,
+    Unknown,
 }
 
-impl Media {
-    fn of_type(kind: &str) -> Option<Self> {
+impl PartKind {
+    fn of(kind: &str) -> Self {
         match kind {
-            "image_url" | "input_image" | "image" | "image_pil" | "image_embeds" => {
-                Some(Self::Image)
+            "text" | "input_text" | "output_text" | "summary_text" | "reasoning_text"
+            | "refusal" | "thinking" | "redacted_thinking" | "tool_use" | "tool_result" => {
+                Self::Text
             }
-            "input_audio" | "audio_url" | "audio_embeds" => Some(Self::Audio),
-            _ => None,
+            "image_url" | "input_image" | "image" | "image_pil" | "image_embeds" => Self::Image,
+            "input_audio" | "audio_url" | "audio_embeds" => Self::Audio,
+            "video_url" | "input_video" | "video" | "video_embeds" | "prompt_embeds" => Self::Video,
+            _ => Self::Unknown,
         }
     }
 }

@@ -7,12 +7,11 @@ use crate::request::keys::{Key, Keys};
 use crate::request::pieces::Effort;
 
 impl Reader<'_> {
-    /// Arguments for the chat template, which may ask it to keep all reasoning.
+    /// Arguments for the chat template.
     pub(super) fn template_arguments(&mut self) -> Result<()> {
         if self.cursor.null()? {
             return Ok(());
         }
-        self.switches.arguments = true;
         if self.cursor.kind()? != Kind::Object {
             return self.aside();
         }

@@ -40,10 +40,12 @@ pub(super) fn render(
     if has_prompts(read) {
         prompt.prompts();
     } else {
-        prompt.exact = is_chat(read);
+        prompt.exact = is_chat(read) && read.facts.messages > 0;
         prompt.conversation();
     }
-    Rendered { tokens: prompt.fixed, exact: prompt.exact && prompt.run.exact }
+    let asides = read.pieces.all.iter().any(|piece| matches!(piece.is, Is::Aside | Is::Raw));
+    let unsure = !prompt.run.exact || (asides && prompt.is_unsure());
+    Rendered { tokens: prompt.fixed, exact: prompt.exact && prompt.run.exact, unsure }
 }
 
 /// Neighbouring messages that are rendered as one.

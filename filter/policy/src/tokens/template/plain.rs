@@ -1,14 +1,21 @@
 //! Texts one by one, markers as a sum.
 //!
-//! What is counted errs on the high side: long names, ids and template arguments, which only some
-//! templates render, are counted as they stand.
+//! What is counted errs on the high side: every message has markers, be it empty; all reasoning
+//! counts; names, ids and template arguments, which only some templates render, are counted as they
+//! stand if they are long, and by their bytes if they are short but many.
 
 use super::run::Run;
-use super::{Rendered, Template, asks_anew, has_prompts};
+use super::{Rendered, Template, has_prompts};
 use crate::request::Read;
 use crate::request::SHORT_BYTES;
 use crate::request::pieces::{Is, Piece};
 use crate::tokens::TokenCounter;
+
+/// Bytes of short names and ids that are free: those of an ordinary chat.
+const FREE_BYTES: usize = 1024;
+
+/// Bytes of short names and ids to a token, beyond those: few, as for ids.
+const BYTES_A_TOKEN: u64 = 3;
 
 pub(super) fn render(
     template: &Template,
@@ -16,24 +23,31 @@ pub(super) fn render(
     counter: &mut dyn TokenCounter,
 ) -> Rendered {
     let mut run = Run::new(counter);
-    let mut reasoning = false;
+    let mut short = read.switches.short_bytes;
+    let mut asides = false;
     for &piece in &read.pieces.all {
-        match piece.is {
-            Is::Reasoning | Is::ReasoningContent => reasoning = true,
-            Is::CallName if usize::try_from(piece.len()).is_ok_and(|len| len <= SHORT_BYTES) => {}
-            _ => text(read, piece, &mut run),
+        let len = usize::try_from(piece.len()).unwrap_or(usize::MAX);
+        if piece.is == Is::CallName && len <= SHORT_BYTES {
+            short = short.saturating_add(len);
+            continue;
         }
+        asides |= matches!(piece.is, Is::Aside | Is::Raw);
+        text(read, piece, &mut run);
     }
-    if reasoning {
-        kept_reasoning(read, &mut run);
-    }
+    let many = u64::try_from(short.saturating_sub(FREE_BYTES)).unwrap_or(u64::MAX);
     let facts = &read.facts;
-    let mut tokens: u64 = 0;
+    let mut tokens: u64 = many.div_ceil(BYTES_A_TOKEN);
     let mut add =
         |count: u64, each: u64| tokens = tokens.saturating_add(count.saturating_mul(each));
+    let turn = template.user.saturating_add(template.reply);
     add(u64::from(facts.messages > 0), template.start);
-    add(facts.user_turns, template.user.saturating_add(template.reply));
+    add(facts.user_turns, turn);
     add(facts.assistant_messages, template.assistant_end);
+    // Replies that nothing asked for, and messages that are neither the one nor the other; the start
+    // is that of a system message.
+    add(facts.assistant_messages.saturating_sub(facts.user_turns), template.reply);
+    let known = facts.user_turns.saturating_add(facts.assistant_messages).saturating_add(1);
+    add(facts.messages.saturating_sub(known), turn);
     add(u64::from(facts.tools > 0), template.tools);
     let texts = !read.pieces.all.is_empty();
     let prompts = has_prompts(read);
@@ -41,23 +55,8 @@ pub(super) fn render(
         add(facts.prompts, template.prompt_start);
     }
     // Prompts are the engine's own, whatever its template.
-    Rendered { tokens, exact: prompts && !read.switches.suffix && run.exact }
-}
-
-/// The reasoning that templates keep: after the last user message, or all where there are tools or
-/// the template may have been told to keep it.
-fn kept_reasoning<'a>(read: &Read<'a>, run: &mut Run<'_, 'a>) {
-    let whole = read.facts.tools > 0 || read.switches.arguments;
-    let messages = &read.pieces.messages;
-    let last = messages.iter().rposition(|message| asks_anew(message.speaker));
-    let first = if whole { 0 } else { last.map_or(0, |last| last.saturating_add(1)) };
-    for &message in messages.get(first..).unwrap_or_default() {
-        for &piece in read.pieces_of(message) {
-            if matches!(piece.is, Is::Reasoning | Is::ReasoningContent) {
-                text(read, piece, run);
-            }
-        }
-    }
+    let exact = prompts && !read.switches.suffix && run.exact && !asides && many == 0;
+    Rendered { tokens, exact, unsure: asides || many > 0 }
 }
 
 fn text<'a>(read: &Read<'a>, piece: Piece, run: &mut Run<'_, 'a>) {

@@ -428,6 +428,84 @@ fn numbers_that_take_long_are_added_as_they_stand() {
     assert_eq!(dumped(r#"{"a":{"b":1,"\u0062":{"b":2}},"b":3}"#).1, false);
 }
 
+#[test]
+fn messages_without_text_cost_their_markers() {
+    let generic = |messages: &[String]| {
+        let body = format!(r#"{{"messages":[{}]}}"#, messages.join(","));
+        count_at(Endpoint::ChatCompletions, &Template::GENERIC, &body).1
+    };
+    let of = |role: &str, times: usize| vec![format!(r#"{{"role":"{role}"}}"#); times];
+    // Ordinary chats: as many markers as turns.
+    assert_eq!(generic(&of("user", 1)), 4);
+    assert_eq!(generic(&[of("system", 1), of("user", 1), of("assistant", 1)].concat()), 5);
+    let tools = [of("user", 1), of("assistant", 1), of("tool", 2)].concat();
+    assert_eq!(generic(&tools), 1 + 3 + 1 + 3);
+    for role in ["user", "assistant", "system", "other"] {
+        assert!(generic(&of(role, 10_000)) >= 29_990, "{role}");
+    }
+}
+
+#[test]
+fn many_short_names_count_under_the_generic_template_only() {
+    let body = |times: usize| {
+        let message = format!(r#"{{"role":"user","content":"","name":"{}"}}"#, "x".repeat(98));
+        format!(r#"{{"messages":[{}]}}"#, vec![message; times].join(","))
+    };
+    let count = |template: &Template, times: usize| {
+        let body = body(times);
+        let read = request::read(Endpoint::ChatCompletions, body.as_bytes()).unwrap();
+        template.count(&read, &mut Texts::default())
+    };
+    assert_eq!(
+        (count(&Template::GENERIC, 1).fixed, count(&Template::GENERIC, 1).unsure),
+        (4, false)
+    );
+    let many = count(&Template::GENERIC, 100);
+    assert_eq!((many.fixed, many.unsure), (4 + 98 * 3 + (10_000_u64 - 1024).div_ceil(3), true));
+    let own = count(&DEEPSEEK, 100);
+    assert!(own.exact && !own.unsure);
+}
+
+#[test]
+fn counts_that_teach_nothing_say_so() {
+    let count = |template: &Template, endpoint: Endpoint, body: &str| {
+        let read = request::read(endpoint, body.as_bytes()).unwrap();
+        template.count(&read, &mut Texts::default())
+    };
+    let long = "long ".repeat(40);
+    for template in [&DEEPSEEK, &Template::GENERIC] {
+        let chat = |fields: &str, part: &str| {
+            let message = format!(r#"{{"role":"user","content":[{part}]}}"#);
+            let body = format!(r#"{{{fields}"messages":[{message}]}}"#);
+            count(template, Endpoint::ChatCompletions, &body)
+        };
+        assert!(!chat("", r#""a""#).unsure);
+        let video = chat("", r#"{"type":"video_url","video_url":{"url":"x"}}"#);
+        assert!(video.unsure && !video.exact && video.fixed >= 8 * 576);
+        assert!(chat("", r#"{"type":"prompt_embeds","data":"x"}"#).fixed >= 8 * 576);
+        assert!(chat(r#""truncate_prompt_tokens":5,"#, "").unsure);
+        assert!(chat("", r#"{"type":"new"}"#).unsure);
+        assert!(count(template, Endpoint::Completions, r#"{"prompt":[1,2]}"#).unsure);
+        let system = format!(r#"{{"max_tokens":1,"messages":[],"metadata":"{long}"}}"#);
+        assert!(!count(template, Endpoint::Messages, &system).unsure);
+    }
+    let named = format!(r#"{{"messages":[{{"role":"user","name":"{long}"}}]}}"#);
+    assert!(count(&Template::GENERIC, Endpoint::ChatCompletions, &named).unsure);
+    assert!(!count(&DEEPSEEK, Endpoint::ChatCompletions, &named).unsure);
+}
+
+#[test]
+fn an_empty_reasoning_stands_before_one_of_the_old_name() {
+    let of = |fields: &str| {
+        chat(&format!(r#"{{"messages":[{{"role":"assistant","content":"a",{fields}}}]}}"#))
+            .0
+            .concat()
+    };
+    assert_eq!(of(r#""reasoning":"","reasoning_content":"r""#), ".\n\na");
+    assert_eq!(of(r#""reasoning":null,"reasoning_content":"r""#), ".\n\nra");
+    assert!(!chat(r#"{"messages":[]}"#).2);
+}
+
 /// Notes the longest text that was no part of the body.
 #[derive(Debug)]
 struct Copies<'a>(&'a str, usize, String);
