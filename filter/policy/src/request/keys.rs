@@ -3,6 +3,9 @@
 //! The engine lets the last of two equal keys win; another reader may let the first. So a repeated
 //! key is refused in every object that is read here, known key or not, escaped or not.
 
+use core::hash::Hasher;
+use std::hash::DefaultHasher;
+
 use super::error::{Problem, ReadError};
 use super::json::{Cursor, Text};
 
@@ -92,6 +95,9 @@ names! {
     VideoUrl = "video_url",
 }
 
+/// Longer keys, in bytes, are hashed bit by bit, so that none needs memory.
+const LONG_KEY: usize = 1024;
+
 /// Most objects have few keys: these stay on the stack.
 const INLINE: usize = 24;
 
@@ -125,7 +131,7 @@ impl Keys {
         Ok(self.next_text(cursor, scratch)?.map(|(key, _)| key))
     }
 
-    /// The same with the key's text; one with escapes is decoded in `scratch`.
+    /// The same with the key's text.
     pub(crate) fn next_text(
         &mut self,
         cursor: &mut Cursor<'_>,
@@ -142,18 +148,29 @@ impl Keys {
         }
         let at = cursor.pos();
         let text = cursor.key()?;
-        let key = if text.escaped {
-            scratch.clear();
-            cursor.decode(text, scratch);
-            scratch.as_str()
+        let mut len = text.end.saturating_sub(text.start);
+        if text.escaped && len > LONG_KEY {
+            len = 0;
+            cursor.decode_each(text, &mut |bit| len = len.saturating_add(bit.len()));
+        }
+        let (name, hash) = if len > LONG_KEY {
+            let mut hasher = DefaultHasher::new();
+            cursor.decode_each(text, &mut |bit| hasher.write(bit.as_bytes()));
+            (Key::Other, hasher.finish())
         } else {
-            cursor.raw(text.start, text.end)
+            let key = if text.escaped {
+                scratch.clear();
+                cursor.decode(text, scratch);
+                scratch.as_str()
+            } else {
+                cursor.raw(text.start, text.end)
+            };
+            (Key::of(key), hash(key.as_bytes()))
         };
-        let name = Key::of(key);
         if self.count >= self.limit {
             return Err(ReadError::new(Problem::Keys, at));
         }
-        if !self.insert(hash(key.as_bytes())) {
+        if !self.insert(hash) {
             return Err(match name {
                 Key::Other => ReadError::new(Problem::DuplicateKey, at),
                 known => ReadError::of(Problem::DuplicateKey, known.text(), at),

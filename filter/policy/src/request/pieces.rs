@@ -154,10 +154,6 @@ impl Effort {
 }
 
 /// What a request says about its template.
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "they are switches of the request, each by itself"
-)]
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Switches {
     pub(crate) thinking: Option<bool>,

@@ -217,6 +217,19 @@ fn what_changes_the_prompt_unseen_is_noted() {
 }
 
 #[test]
+fn a_long_key_given_twice_is_refused_however_it_is_written() {
+    for length in [100, 1023, 1024, 1025, 70_000] {
+        let rest = "k".repeat(length - 2);
+        let [one, other] = ["ab", r"\u0061b"].map(|lead| format!("{lead}{rest}"));
+        let body = |second: &str| format!(r#"{{"prompt":"a","{one}":1,"{second}":2}}"#);
+        assert!(super::read(Endpoint::Completions, body(&other).as_bytes()).is_err(), "{length}");
+        assert!(super::read(Endpoint::Completions, body(&one).as_bytes()).is_err(), "{length}");
+        let longer = format!("{other}k");
+        assert!(super::read(Endpoint::Completions, body(&longer).as_bytes()).is_ok(), "{length}");
+    }
+}
+
+#[test]
 fn what_has_been_read_is_not_printed() {
     let read = super::read(Endpoint::Completions, br#"{"prompt":"secret"}"#).unwrap();
     let cursor = json::Cursor::new("secret");

@@ -93,7 +93,7 @@ impl Seen {
         let first = self.open.pop().unwrap_or_default();
         let keys = self.keys.get_mut(first..).unwrap_or_default();
         keys.sort_unstable();
-        let once = keys.array_windows().all(|[one, other]| one != other);
+        let once = keys.windows(2).all(|pair| pair.first() != pair.get(1));
         self.keys.truncate(first);
         once
     }

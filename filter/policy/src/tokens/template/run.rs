@@ -70,8 +70,10 @@ impl<'r, 'a> Run<'r, 'a> {
         }
         let mut rest = text;
         while !rest.is_empty() {
-            let middle = rest.floor_char_boundary(STEP);
-            let (chunk, more) = rest.split_at_checked(middle).unwrap_or((rest, ""));
+            // A character has four bytes at most.
+            let mut ends = (STEP.saturating_sub(3)..=STEP).rev();
+            let split = ends.find_map(|end| rest.split_at_checked(end));
+            let (chunk, more) = split.unwrap_or((rest, ""));
             self.copied.push_str(chunk);
             if self.copied.len().saturating_sub(self.looked) >= STEP {
                 self.cut();
