@@ -2,32 +2,41 @@
 
 use super::merge::Scratch;
 
-/// Slots, a power of two; 32 KiB.
-const SLOTS: usize = 4096;
-const PLACE_MASK: u64 = SLOTS as u64 - 1;
-/// Bits of a slot that hold the count, below those of the hash: a piece has up to 6144 tokens.
-const COUNT_BITS: u32 = 13;
-const COUNT_MASK: u64 = (1 << COUNT_BITS) - 1;
+use super::tables::last_word;
 
-/// What a counter remembers from text to text, and its working memory. Pieces are known by 63 bits of
-/// a hash. One memo should serve one vocabulary: with another it starts anew, which costs time.
+/// Slots, a power of two; 64 KiB.
+const SLOTS: usize = 2048;
+const PLACE_MASK: u64 = SLOTS as u64 - 1;
+
+/// Bytes of a piece that is remembered at most. Longer ones are rarely seen again.
+pub(super) const LONGEST: usize = 30;
+
+/// The bytes of a piece, then its length and above it the count, one byte each. The
+/// hash alone would not do: it can be inverted, and a memo serves all clients.
+type Slot = [u64; 4];
+
+const LENGTH_SHIFT: u32 = 48;
+const COUNT_SHIFT: u32 = 56;
+
+/// What a counter remembers from text to text, and its working memory. Pieces are known by
+/// their bytes. One memo should serve one vocabulary: with another it starts anew, which costs time.
 pub struct Memo {
     /// Checksum of the vocabulary it serves.
     serves: u64,
-    slots: Box<[u64]>,
+    slots: Box<[Slot]>,
     pub(super) scratch: Scratch,
 }
 
 impl std::fmt::Debug for Memo {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Hashes of short pieces tell what they were.
+        // The pieces are from texts.
         f.debug_struct("Memo").finish_non_exhaustive()
     }
 }
 
 impl Default for Memo {
     fn default() -> Self {
-        Self { serves: 0, slots: vec![0; SLOTS].into(), scratch: Scratch::default() }
+        Self { serves: 0, slots: vec![[0; 4]; SLOTS].into(), scratch: Scratch::default() }
     }
 }
 
@@ -35,24 +44,40 @@ impl Memo {
     /// Forgets everything unless it served this vocabulary already.
     pub(super) fn serve(&mut self, checksum: u64) {
         if self.serves != checksum {
-            self.slots.fill(0);
+            self.slots.fill([0; 4]);
             self.serves = checksum;
         }
     }
 
+    /// The count of a piece of up to `LONGEST` bytes.
     #[inline]
-    pub(super) fn get(&self, hash: u64) -> Option<u64> {
-        let slot = self.slots.get(place(hash)).copied().unwrap_or_default();
-        let count = slot & COUNT_MASK;
-        ((slot ^ hash) >> COUNT_BITS == 0 && count != 0).then_some(count)
+    pub(super) fn get(&self, piece: &[u8], hash: u64) -> Option<u64> {
+        let [a, b, c, d] = *self.slots.get(place(hash))?;
+        let count = d >> COUNT_SHIFT;
+        (count != 0 && key(piece) == [a, b, c, d & !(u64::MAX << COUNT_SHIFT)]).then_some(count)
     }
 
+    /// Remembers the count of a piece of up to `LONGEST` bytes.
     #[inline]
-    pub(super) fn put(&mut self, hash: u64, count: u64) {
+    pub(super) fn put(&mut self, piece: &[u8], hash: u64, count: u64) {
         if let Some(slot) = self.slots.get_mut(place(hash)) {
-            *slot = hash & !COUNT_MASK | count & COUNT_MASK;
+            let [a, b, c, d] = key(piece);
+            *slot = [a, b, c, d | count << COUNT_SHIFT];
         }
     }
+}
+
+/// A slot without its count: no two pieces have the same.
+#[inline]
+fn key(piece: &[u8]) -> Slot {
+    let (words, tail) = piece.as_chunks::<8>();
+    let word = |index: usize| match words.get(index) {
+        Some(word) => u64::from_le_bytes(*word),
+        None if index == words.len() => last_word(tail),
+        None => 0,
+    };
+    let length = (piece.len() as u64) << LENGTH_SHIFT;
+    [word(0), word(1), word(2), word(3) | length]
 }
 
 #[inline]

@@ -2,7 +2,7 @@
 //!
 //! The count is that of the model's own tokenizer: added tokens are cut out, the rest is split into
 //! pieces (`split`), and each piece is merged pair by pair (`merge`). Most pieces are one token, which
-//! one look-up tells; others were often seen a moment ago, which the [`Memo`] tells.
+//! one look-up tells; others were often seen a moment ago, which the [`Memo`] tells. Both compare bytes: a hash alone can be forged.
 //!
 //! Where it is not exact, [`TokenCounter::is_exact`] says so:
 //! - Counting ends early once the count has passed a limit: no size class or quota asks how far. The
@@ -112,15 +112,23 @@ impl<'v> ExactCounter<'v> {
 
     #[inline]
     fn count(&mut self, piece: Piece<'_>) -> u64 {
-        let hash = hash(piece.bytes);
-        if piece.bytes.len() <= self.vocabulary.longest && self.vocabulary.wholes.contains(hash) {
+        let bytes = piece.bytes;
+        let is_short = bytes.len() <= memo::LONGEST;
+        if !is_short && bytes.len() > self.vocabulary.longest {
+            return self.merge(piece);
+        }
+        let hash = hash(bytes);
+        if self.vocabulary.wholes.contains(bytes, hash) {
             return 1;
         }
-        if let Some(count) = self.memo.get(hash) {
+        if !is_short {
+            return self.merge(piece);
+        }
+        if let Some(count) = self.memo.get(bytes, hash) {
             return count;
         }
         let count = self.merge(piece);
-        self.memo.put(hash, count);
+        self.memo.put(bytes, hash, count);
         count
     }
 

@@ -4,6 +4,7 @@
 
 use super::blob::checksum;
 use super::classes::{Classes, LETTER, MARK, NUMBER, SIGN, SPACE};
+use super::memo::LONGEST;
 use super::merge::{SHORT, Scratch, merge};
 use super::tables::{NONE, Pairs};
 use super::*;
@@ -332,6 +333,35 @@ fn piece_is_cut_only_above_its_longest_length() {
     let text = "cat".repeat(MAX_PIECE / 3 - 1) + "cathe";
     assert_eq!(counted(&text), (whole / 3 * 4 + 2, false));
     assert_eq!(counted("the"), (1, true));
+}
+
+#[test]
+fn pieces_whose_hashes_collide_are_told_apart() {
+    let vocabulary = vocabulary();
+    let mut memo = Memo::default();
+    for (count, piece) in [(2, &b"zq"[..]), (7, b"zq\0"), (5, &[b'z'; LONGEST]), (3, b"qz")] {
+        // All with the hash of the first: only the bytes differ.
+        assert_eq!(memo.get(piece, hash(b"zq")), None);
+        memo.put(piece, hash(b"zq"), count);
+        assert_eq!(memo.get(piece, hash(b"zq")), Some(count));
+    }
+    assert!(vocabulary.wholes.contains(b" the", hash(b" the")));
+    for piece in ["thf", " tha", "cat ", "\0the", "the\0", "thethethethe"] {
+        let collides = ["the", " the", "cat", " cat"].iter();
+        for token in collides {
+            assert!(!vocabulary.wholes.contains(piece.as_bytes(), hash(token.as_bytes())));
+        }
+    }
+    let pieces = ["123456789abcdef", "zqzqzqzqzqzqzqzqzqzqzqzqzqzqzq", "th", "zq"];
+    for (piece, expected) in pieces.iter().zip([15, 30, 1, 2]) {
+        let merges = source(DEEPSEEK, WORDS, &[]).merges;
+        let count = |memo: &mut Memo| {
+            let mut counter = ExactCounter::new(&vocabulary, memo, u64::MAX);
+            counter.count(Piece { bytes: piece.as_bytes(), is_hanzi: false })
+        };
+        let expected = expected.min(naive(&merges, piece.as_bytes()).len() as u64);
+        assert_eq!([count(&mut memo), count(&mut memo)], [expected; 2], "{piece}");
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::added::AddedTokens;
 use super::blob::{AddedToken, Blob, MAX_IDS, MAX_TOKEN_BYTES, Rules};
 use super::classes::Classes;
 use super::hanzi::Hanzi;
-use super::tables::{Pairs, Wholes, hash};
+use super::tables::{Pairs, Wholes};
 
 /// Bytes of all tokens together at most; real vocabularies have one or two millions.
 const MAX_TOTAL_BYTES: usize = 1 << 24;
@@ -74,7 +74,7 @@ impl std::fmt::Display for VocabularyError {
 
 impl std::error::Error for VocabularyError {}
 
-/// The tables of one vocabulary, about 3.4 MB for one of 128,000 tokens.
+/// The tables of one vocabulary, about 5.4 MB for one of 128,000 tokens.
 pub struct Vocabulary {
     name: String,
     /// Tells vocabularies apart.
@@ -109,13 +109,11 @@ impl Vocabulary {
             AddedTokens::new(chosen.map(|AddedToken { bytes, .. }| &**bytes))
         };
         let added = [added(false), added(true)];
-        let mut wholes =
-            Wholes::with_capacity(blob.merges().len().saturating_add(blob.wholes.len()));
-        let mut longest = 1;
-        for token in &blob.wholes {
-            wholes.insert(hash(token));
-            longest = longest.max(token.len());
-        }
+        let merges = blob.merges().len();
+        let wholes = Wholes::with_capacity(
+            merges.saturating_add(blob.wholes.len()).saturating_add(256),
+            merges.saturating_mul(7).min(MAX_TOTAL_BYTES),
+        );
         let mut vocabulary = Self {
             name: blob.name.to_owned(),
             checksum: blob.checksum,
@@ -123,22 +121,26 @@ impl Vocabulary {
             classes: Classes::new(&blob.classes, rules),
             pairs: Pairs::with_capacity(blob.merges().len()),
             wholes,
-            longest,
+            longest: 1,
             hanzi: rules.cjk.then(Hanzi::new),
             added,
         };
         vocabulary.merges(&blob)?;
+        for token in &blob.wholes {
+            vocabulary.wholes.insert(token);
+            vocabulary.longest = vocabulary.longest.max(token.len());
+        }
         Ok(vocabulary)
     }
 
     /// Enters the merges and the tokens they make.
     fn merges(&mut self, blob: &Blob<'_>) -> Result<(), VocabularyError> {
-        // The bytes of all tokens, one behind the other, and where each ends. They are needed only
-        // here: a count does not ask which tokens.
-        let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
-        let mut ends: Vec<u32> = (1..=256).collect();
-        bytes.reserve(blob.merges().len().saturating_mul(7).min(MAX_TOTAL_BYTES));
-        ends.reserve(blob.merges().len());
+        // Where the bytes of each token end among those of all.
+        let mut ends: Vec<u32> = Vec::with_capacity(blob.merges().len().saturating_add(256));
+        for (byte, end) in (0..=u8::MAX).zip(1..) {
+            self.wholes.insert(&[byte]);
+            ends.push(end);
+        }
         let mut token = Vec::with_capacity(MAX_TOKEN_BYTES);
         for ((left, right), id) in blob.merges().zip(256..MAX_IDS) {
             token.clear();
@@ -149,15 +151,16 @@ impl Vocabulary {
                 let (Some(&start), Some(&end)) = (before, end) else {
                     return Err(VocabularyError::Merge { id });
                 };
-                token.extend(bytes.get(start as usize..end as usize).unwrap_or_default());
+                let bytes = self.wholes.bytes().get(start as usize..end as usize);
+                token.extend(bytes.unwrap_or_default());
             }
-            bytes.extend(&token);
-            if token.len() > MAX_TOKEN_BYTES || bytes.len() > MAX_TOTAL_BYTES {
+            let total = self.wholes.bytes().len().saturating_add(token.len());
+            if token.len() > MAX_TOKEN_BYTES || total > MAX_TOTAL_BYTES {
                 return Err(VocabularyError::Merge { id });
             }
-            ends.push(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
+            ends.push(u32::try_from(total).unwrap_or(u32::MAX));
             self.pairs.insert(left, right, id)?;
-            self.wholes.insert(hash(&token));
+            self.wholes.insert(&token);
             self.longest = self.longest.max(token.len());
             if let Some(hanzi) = &mut self.hanzi {
                 hanzi.learn(&token, id);
