@@ -4,7 +4,7 @@
 //! builds the text from pieces in which the vocabulary's rules meet: digits, marks before letters,
 //! white space of every kind, hanzi, marks that combine, added tokens whole and cut.
 //!
-//! Another bit of it makes a long text instead and sends it through the template, in two parts that
+//! The highest of them make a long text instead and send it through the template, in two parts that
 //! are joined: what the template counts on the way must come to what the counter has for the whole.
 //!
 //! `SLOGATE_VOCABULARY` names the vocabulary file, `SLOGATE_TOKENIZER` the `tokenizer.json` it was
@@ -85,9 +85,9 @@ const PIECES: [&str; 64] = [
     "<｜end▁of▁sentence｜>",
 ];
 
-/// The bit of the first byte that makes a text long, and the one that makes it longer.
-const LONG: u8 = 0x80;
-const LONGER: u8 = 0x40;
+/// First bytes from here on make a text long; few, as long ones take long. A bit makes it longer.
+const LONG: u8 = 0xf0;
+const LONGER: u8 = 0x08;
 
 fuzz_target!(|data: &[u8]| {
     let Some((choice, rest)) = data.split_first() else { return };
@@ -101,7 +101,7 @@ fuzz_target!(|data: &[u8]| {
         let bytes = std::fs::read(path("SLOGATE_VOCABULARY")).expect("a file");
         Vocabulary::from_bytes(&bytes).expect("a vocabulary")
     });
-    if choice & LONG != 0 {
+    if *choice >= LONG {
         return in_a_prompt(vocabulary, *choice, &text);
     }
     static ORACLE: OnceLock<Tokenizer> = OnceLock::new();
