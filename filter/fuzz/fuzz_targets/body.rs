@@ -115,7 +115,8 @@ fn rendered(template: &Template, read: &Read<'_>, body: &[u8]) -> Vec<String> {
         assert!(!count.exact || truth.exact);
     }
     let mut estimate = WordPiece::default();
-    let Count { text, .. } = template.count(read, &mut estimate);
+    let Count { text, exact, .. } = template.count(read, &mut estimate);
+    assert!(!exact || text == 0, "an estimate is called exact");
     assert!(text <= whole.bytes, "{text} tokens of {} bytes", whole.bytes);
     whole.texts
 }

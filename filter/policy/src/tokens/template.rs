@@ -136,7 +136,7 @@ impl Template {
         let video = facts.video.saturating_mul(VIDEO_IMAGES).saturating_mul(self.image);
         let media = media.saturating_add(video);
         let fixed = rendered.tokens.saturating_add(ids).saturating_add(media);
-        let silent = read.pieces.all.is_empty();
+        let silent = counter.tokens() == 0;
         let exact = rendered.exact
             && (counter.is_exact() || silent)
             && !read.switches.unsure

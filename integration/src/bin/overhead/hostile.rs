@@ -35,8 +35,20 @@ pub(crate) fn bodies() -> Vec<(&'static str, Bytes)> {
         ("no break", plain("a")),
         ("no break, random letters", Bytes::from(body(&letters(), false))),
         ("blanks", plain(" ")),
+        ("blanks of all lengths", Bytes::from(body(&gaps(), false))),
+        ("a repeated part of an added token", plain("‹｜place▁holder▁no▁")),
         ("one hanzi", plain("字")),
         ("escaped surrogates", Bytes::from(faces)),
+        (
+            "numbers of a tool",
+            inside(
+                "tools",
+                format!(
+                    r#"[{{"type":"function","function":{{"name":"f","parameters":[{}1]}}}}]"#,
+                    "1.2345678901234e300,".repeat(SIZE / 20)
+                ),
+            ),
+        ),
         ("deep nesting, not read", inside("metadata", format!("[{}]", nests(126)))),
         (
             "deep nesting, read",
@@ -49,6 +61,19 @@ pub(crate) fn bodies() -> Vec<(&'static str, Bytes)> {
             ),
         ),
     ]
+}
+
+/// Runs of blanks none of which is as long as another.
+fn gaps() -> String {
+    let mut text = String::with_capacity(SIZE + 6_144);
+    for length in (3_000..6_143).cycle() {
+        text.push('a');
+        text.extend(std::iter::repeat_n(' ', length));
+        if text.len() >= SIZE {
+            return text;
+        }
+    }
+    text
 }
 
 /// Letters without a break and without a pattern.

@@ -434,7 +434,7 @@ fn what_is_not_looked_at_has_a_token_in_four_bytes_at_least() {
     let mut counter = ExactCounter::new(&vocabulary, &mut memo, 0);
     counter.text("    ");
     counter.text(&"1".repeat(1000));
-    assert!(counter.tokens() >= 1 + 250 && !counter.is_exact(), "{}", counter.tokens());
+    assert!(counter.tokens() > 250 && !counter.is_exact(), "{}", counter.tokens());
 }
 
 #[test]
