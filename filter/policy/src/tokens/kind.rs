@@ -12,7 +12,7 @@
 
 use super::TokenCounter;
 
-/// Bytes of a prompt that are looked at. Each further text adds at most [`WINDOWS`] times 8.
+/// Bytes of a prompt that are looked at. Each further text adds at most 64.
 pub const SAMPLE: usize = 1024;
 /// Places of a text that are looked at; at least two.
 const WINDOWS: usize = 8;
