@@ -4,6 +4,8 @@ use super::*;
 use crate::config::Tokenizer;
 use crate::tokens::exact::{Family, Rules, VocabularySource};
 use crate::tokens::{Template, Vocabulary};
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 /// A policy whose first model counts with a vocabulary of this name.
 fn with_vocabulary(name: &str) -> Rc<Policy> {

@@ -3,6 +3,8 @@
 use super::*;
 use crate::ids::FlowId;
 use crate::stats::QuotaLimit;
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 /// One model with these permits and a queue of one; the key `shop-key` with this quota.
 fn limited(permits: u32, quota: &str) -> Rc<Policy> {

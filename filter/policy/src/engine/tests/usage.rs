@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::tokens::kind::Kind;
+#[cfg(target_arch = "wasm32")]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 fn body(stream: bool, asks: bool) -> Vec<u8> {
     let words = "the river runs down to a quiet town ".repeat(10);
