@@ -14,6 +14,7 @@ use std::rc::Rc;
 use crate::ids::{PoolId, SlotId};
 use crate::port::{Port, StoreError, Stored};
 use crate::stats::StatId;
+use crate::tokens::TokenCounter;
 
 /// A handle of the one host; each instance has a copy.
 #[derive(Clone, Default)]
@@ -185,5 +186,23 @@ impl Rng {
     /// True in so many of a hundred cases.
     pub(crate) fn percent(&self, chance: u64) -> bool {
         self.below(100) < chance
+    }
+}
+
+/// Keeps the texts it is given, and counts each as one token.
+#[derive(Debug, Default)]
+pub(crate) struct Texts(pub(crate) Vec<String>);
+
+impl TokenCounter for Texts {
+    fn text(&mut self, text: &str) {
+        self.0.push(text.to_owned());
+    }
+
+    fn tokens(&self) -> u64 {
+        self.0.len() as u64
+    }
+
+    fn is_exact(&self) -> bool {
+        true
     }
 }

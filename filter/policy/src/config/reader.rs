@@ -105,23 +105,20 @@ impl Fields {
         found
     }
 
-    /// A number between 0 and 1. Envoy's YAML reader hands fractions inside a `Struct` on as text.
+    /// A number between 0 and 1.
     pub(super) fn fraction(&mut self, field: &'static str, faults: &mut Faults) -> Option<f64> {
         let value = self.take(field)?;
-        let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
-        let found = number.filter(|number| *number > 0.0 && *number < 1.0);
+        let found = decimal(&value).filter(|number| *number > 0.0 && *number < 1.0);
         if found.is_none() {
             faults.add(self.path(field), "must be a number between 0 and 1, both excluded");
         }
         found
     }
 
-    /// A rate above 0 in thousandths, rounded: from 0.001 to a million. Fractions may come as text,
-    /// as above.
+    /// A rate above 0 in thousandths, rounded: from 0.001 to a million.
     pub(super) fn rate(&mut self, field: &'static str, faults: &mut Faults) -> Option<u64> {
         let value = self.take(field)?;
-        let number = value.as_f64().or_else(|| value.as_str()?.parse().ok());
-        let found = number.filter(|number| (0.001..=1_000_000.0).contains(number));
+        let found = decimal(&value).filter(|number| (0.001..=1_000_000.0).contains(number));
         if found.is_none() {
             faults.add(self.path(field), "must be a number from 0.001 to 1000000");
         }
@@ -175,6 +172,11 @@ impl Fields {
             faults.add(path, format!("is unknown; known here are {}", self.known.join(", ")));
         }
     }
+}
+
+/// A number. Envoy's YAML reader hands fractions inside a `Struct` on as text.
+fn decimal(value: &Value) -> Option<f64> {
+    value.as_f64().or_else(|| value.as_str()?.parse().ok())
 }
 
 fn kind(value: &Value) -> &'static str {

@@ -236,7 +236,7 @@ fn stamp(
         if let Some(model) = policy.models.get(job.model) {
             headers.push(("x-slogate-model", model.name.clone()));
         }
-        headers.push(("x-slogate-prompt-tokens", job.prompt_tokens.to_string()));
+        headers.push(("x-slogate-prompt-tokens", job.prompt_tokens().to_string()));
         if !job.estimate.exact {
             // Each header costs a call into the host: the exact count, which is to cost nothing, is
             // the one that goes without.
@@ -262,7 +262,7 @@ fn bill(request: &Request, outcome: Outcome, told: Usage) -> Bill {
         // the client who chose what stands behind the usage.
         (answer.bytes / BYTES_A_TOKEN).min(job.output_cap.unwrap_or(u64::MAX))
     };
-    let prompt = told.prompt_tokens.unwrap_or(job.prompt_tokens);
+    let prompt = told.prompt_tokens.unwrap_or(job.prompt_tokens());
     match (told.completion_tokens, outcome) {
         (Some(output), _) => Bill::Tokens(prompt.saturating_add(output)),
         (None, Outcome::ClientError | Outcome::EngineError) if delivered == 0 => Bill::Tokens(0),
@@ -420,7 +420,7 @@ fn log_line(request: &Request, outcome: Outcome, now: Nanos) -> String {
         field(&mut line, name, text.map(|text| move |line: &mut String| line.push_str(text)));
     }
     let number = |value: Option<String>| value.unwrap_or_else(|| "null".to_owned());
-    let tokens = number(job.map(|job| job.prompt_tokens.to_string()));
+    let tokens = number(job.map(|job| job.prompt_tokens().to_string()));
     let exact = match job.map(|job| job.estimate.exact) {
         None => "null",
         Some(true) => "true",

@@ -174,7 +174,7 @@ impl Engine {
         let (job, cost) = self.job(request, body)?;
         let slot = self.joined(now.mono, port)?;
         let model = self.labels(request, Some(&job)).model;
-        port.record(StatId::PromptTokens(model), job.prompt_tokens);
+        port.record(StatId::PromptTokens(model), job.prompt_tokens());
         request.job = Some(job.clone());
         self.reserve(request, slot, cost, now.mono, port)?;
         let policy = Rc::clone(&request.policy);
@@ -263,17 +263,7 @@ impl Engine {
         let output = output_cap.map_or(expected, |cap| cap.min(expected));
         let flow = request.caller.map_or(crate::ids::FlowId(0), |caller| caller.flow);
         let pool = pool.id;
-        let job = Job {
-            model,
-            class,
-            prompt_tokens,
-            output_cap,
-            estimate,
-            usage_asked,
-            pool,
-            lane,
-            flow,
-        };
+        let job = Job { model, class, output_cap, estimate, usage_asked, pool, lane, flow };
         Ok((job, prompt_tokens.saturating_add(output)))
     }
 

@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use super::Engine;
 use super::request_state::Request;
+use super::{Engine, members_key};
 use crate::ids::{FlowId, Nanos, SlotId};
 use crate::members;
 use crate::outcome::Outcome;
@@ -46,8 +46,8 @@ impl Engine {
         if limits.is_none() {
             return Ok(());
         }
-        let key = self.members_key();
-        let mut members = |port: &mut dyn Port| members::look(&key, now, port);
+        let prefix = &self.prefix;
+        let mut members = |port: &mut dyn Port| members::look(&members_key(prefix), now, port);
         let ask = Ask { owner, limits, slot, tokens, now };
         let (decided, standing) =
             self.quotas.reserve(ask, &mut members, port).map_err(|error| failed(error, port))?;

@@ -183,6 +183,11 @@ impl Engine {
     }
 
     fn members_key(&self) -> String {
-        format!("{}members", self.prefix)
+        members_key(&self.prefix)
     }
+}
+
+/// The name of the value that says which instances live.
+fn members_key(prefix: &str) -> String {
+    format!("{prefix}members")
 }

@@ -49,7 +49,6 @@ impl Request {
 pub(super) struct Job {
     pub(super) model: usize,
     pub(super) class: usize,
-    pub(super) prompt_tokens: u64,
     /// The most output tokens it may have, over all choices and prompts.
     pub(super) output_cap: Option<u64>,
     /// What the engine's own count is held against.
@@ -59,6 +58,13 @@ pub(super) struct Job {
     pub(super) pool: PoolId,
     pub(super) lane: Lane,
     pub(super) flow: FlowId,
+}
+
+impl Job {
+    /// Prompt tokens, as they were given out.
+    pub(super) fn prompt_tokens(&self) -> u64 {
+        self.estimate.given
+    }
 }
 
 /// What a request is in stats: indexes into the policy that serves now.

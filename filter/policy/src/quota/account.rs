@@ -41,6 +41,11 @@ impl Account {
         self.rows.iter().fold(0_u32, |sum, (_, held)| sum.saturating_add(*held))
     }
 
+    /// Whether one more request would be too many at once.
+    pub(super) fn is_full(&self, limits: &KeyLimits) -> bool {
+        limits.max_in_flight.is_some_and(|most| self.in_flight() >= most)
+    }
+
     /// Forgets the rows of other instances.
     pub(super) fn keep(&mut self, lives: impl Fn(SlotId) -> bool) {
         self.rows.retain(|(slot, _)| lives(*slot));
@@ -55,7 +60,7 @@ impl Account {
 
     /// The first limit that one more request with these tokens would break.
     pub(super) fn broken(&self, limits: &KeyLimits, tokens: u64) -> Option<Broken> {
-        if limits.max_in_flight.is_some_and(|most| self.in_flight() >= most) {
+        if self.is_full(limits) {
             return Some(Broken::InFlight);
         }
         if let Some(allowance) = &limits.requests

@@ -163,7 +163,7 @@ impl Quotas {
         let decided = self.change(owner, &limits, now, port, |account, held, port| {
             // A row that could not be written when a request ended is put right here.
             account.set_held(slot, held);
-            if limits.max_in_flight.is_some_and(|most| account.in_flight() >= most) {
+            if account.is_full(&limits) {
                 if living.is_none() {
                     living = Some(members(port)?);
                 }

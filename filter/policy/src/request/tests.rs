@@ -10,21 +10,8 @@ mod table;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
+use crate::testing::Texts;
 use crate::tokens::{Template, TokenCounter};
-
-/// Keeps the texts it is given.
-#[derive(Debug, Default)]
-struct Texts(Vec<String>);
-
-impl TokenCounter for Texts {
-    fn text(&mut self, text: &str) {
-        self.0.push(text.to_owned());
-    }
-
-    fn tokens(&self) -> u64 {
-        self.0.len() as u64
-    }
-}
 
 /// Reads a body and hands its texts to the counter, as for a model nothing is known of.
 fn read(

@@ -165,7 +165,7 @@ fn a_stream_is_charged_what_the_engine_says_or_else_what_came() {
             assert_eq!(gate.data(stream, b"data: {\"content\":1}\n\n"), Watch::Beginning);
         }
         if told {
-            let prompt = gate.engine.requests[&stream].job.as_ref().expect("read").prompt_tokens;
+            let prompt = gate.engine.requests[&stream].job.as_ref().expect("read").prompt_tokens();
             let usage = format!(
                 "data: {{\"choices\":[],\"usage\":{{\"prompt_tokens\":{prompt},\
                  \"completion_tokens\":10}}}}\n\ndata: [DONE]\n\n"

@@ -7,24 +7,7 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 use crate::request::{self, Endpoint};
-
-/// Keeps the texts it is given, and counts each as one token.
-#[derive(Debug, Default)]
-struct Texts(Vec<String>);
-
-impl TokenCounter for Texts {
-    fn text(&mut self, text: &str) {
-        self.0.push(text.to_owned());
-    }
-
-    fn tokens(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn is_exact(&self) -> bool {
-        true
-    }
-}
+use crate::testing::Texts;
 
 const DEEPSEEK: Template = Template::DEEPSEEK_V4;
 
